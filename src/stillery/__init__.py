@@ -1,0 +1,65 @@
+"""stillery: smaller Transformer language models that keep what the large one knows.
+
+from stillery import distill, finetune
+
+teacher = finetune(model="minilm-l6", data="reviews.csv", out="teacher")
+run = distill(teacher="teacher", data="reviews.csv", method="layer-forward", layers=3, out="small")
+print(run.metrics["metrics"], run.student)
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from stillery.jobs.finish import Result
+
+__all__ = ["distill", "evaluate", "finetune", "predict"]
+
+
+def finetune(*, out: str | Path, config: str | Path | None = None, resume: bool = False, **settings: Any) -> Result:
+    """Fine-tune a pretrained model; settings have the names of the command line's options, with underscores."""
+    from stillery.jobs.finetune import run_finetune
+    from stillery.jobs.settings import Finetune, merged, resolve
+
+    run = resolve(Finetune, merged(Path(config) if config else None, _plain(settings)))
+    return run_finetune(run, Path(out), resume=resume)
+
+
+def distill(*, out: str | Path, config: str | Path | None = None, resume: bool = False, **settings: Any) -> Result:
+    """Distil a fine-tuned teacher into a smaller student; settings as for the command line, with underscores."""
+    from stillery.jobs.distill import run_distill
+    from stillery.jobs.settings import Distill, merged, resolve
+
+    run = resolve(Distill, merged(Path(config) if config else None, _plain(settings)))
+    return run_distill(run, Path(out), resume=resume)
+
+
+def evaluate(
+    model: str | Path, *, against: str | Path | None = None, part: str | None = None, batch_size: int = 64, **data: Any
+) -> dict[str, Any]:
+    """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
+    from stillery.faults import Gathered
+    from stillery.jobs.evaluate import run_evaluate
+    from stillery.jobs.settings import DataSettings
+    from stillery.setting import make
+
+    faults = Gathered()
+    settings = make(DataSettings, _plain(data), "", faults)
+    faults.raise_any()
+    teacher = None if against is None else str(against)
+    return run_evaluate(str(model), settings, against=teacher, part=part, batch_size=batch_size)
+
+
+def predict(model: str | Path, *, data: str | Path, out: str | Path, text: str | None = None,
+            text_pair: str | None = None, max_length: int = 128, batch_size: int = 64) -> int:  # fmt: skip
+    """Label the texts of a file; returns how many rows were written to `out`."""
+    from stillery.jobs.predict import run_predict
+
+    return run_predict(str(model), Path(data), Path(out), text=text, text_pair=text_pair,
+                       max_length=max_length, batch_size=batch_size)  # fmt: skip
+
+
+def _plain(settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: str(value) if isinstance(value, Path) else value for name, value in settings.items()}

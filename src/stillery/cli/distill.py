@@ -1,0 +1,32 @@
+"""`stillery distill`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stillery.cli.options import with_settings
+from stillery.jobs.settings import DataSettings, Distill, MethodSettings, StudentSettings, merged, resolve
+from stillery.train.settings import Training
+
+__all__ = ["distill"]
+
+
+@with_settings(DataSettings, StudentSettings, MethodSettings, Training)
+def distill(
+    settings: dict[str, Any],
+    out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
+    teacher: Annotated[
+        str | None, typer.Option(help="Fine-tuned classifier: a folder, a run folder, or a name on the hub.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
+) -> None:
+    """Distil a fine-tuned teacher into a smaller student."""
+    run = resolve(Distill, merged(config, {"teacher": teacher} | settings), f"{config}: " if config else "")
+    from stillery.cli.show import show_result
+    from stillery.jobs.distill import run_distill
+
+    show_result(run_distill(run, out, resume=resume))

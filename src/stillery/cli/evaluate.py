@@ -1,0 +1,39 @@
+"""`stillery evaluate`."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from stillery.cli.options import with_settings
+from stillery.faults import Gathered
+from stillery.jobs.settings import DataSettings
+from stillery.setting import make
+
+__all__ = ["evaluate"]
+
+
+@with_settings(DataSettings)
+def evaluate(
+    settings: dict[str, Any],
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
+    against: Annotated[str | None, typer.Option(help="A teacher to compare with.")] = None,
+    part: Annotated[
+        str | None, typer.Option(help="train, dev or test.  [default: a whole file; of a folder or task, test]")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Score a model on labelled text, with 95% intervals, and beside its teacher."""
+    faults = Gathered()
+    data = make(DataSettings, settings, "--", faults)
+    faults.raise_any()
+    from stillery.cli.show import print_json, show_evaluation
+    from stillery.jobs.evaluate import run_evaluate
+
+    found = run_evaluate(model, data, against=against, part=part, batch_size=batch_size)
+    if json:
+        print_json(found)
+    else:
+        show_evaluation(found)

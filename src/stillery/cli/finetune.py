@@ -1,0 +1,32 @@
+"""`stillery finetune`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from stillery.cli.options import with_settings
+from stillery.jobs.settings import DataSettings, Finetune, merged, resolve
+from stillery.train.settings import Training
+
+__all__ = ["finetune"]
+
+
+@with_settings(DataSettings, Training)
+def finetune(
+    settings: dict[str, Any],
+    out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
+    model: Annotated[
+        str | None, typer.Option(help="Pretrained model: a folder, minilm-l6, or a name on the hub.")
+    ] = None,
+    config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
+) -> None:
+    """Fine-tune a pretrained model on your labelled text."""
+    run = resolve(Finetune, merged(config, {"model": model} | settings), f"{config}: " if config else "")
+    from stillery.cli.show import show_result
+    from stillery.jobs.finetune import run_finetune
+
+    show_result(run_finetune(run, out, resume=resume))

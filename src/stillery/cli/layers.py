@@ -1,0 +1,33 @@
+"""`stillery layers`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+__all__ = ["layers"]
+
+
+def layers(
+    model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show a model's stacks: layers, widths, heads and parameters."""
+    from stillery.cli.show import print_json
+    from stillery.models.describe import describe
+
+    found = describe(model)
+    if json:
+        print_json(found)
+        return
+    print(
+        f"{found['model']}: {found['type']}, {found['parameters']:,} parameters, vocabulary of {found['vocabulary']:,}"
+    )
+    for stack in found["stacks"]:
+        print(f"{stack['name']}: {stack['layers']} layers, width {stack['width']}, {stack['heads']} heads, "
+              f"inner width {stack['inner']}")  # fmt: skip
+        for row in stack["rows"]:
+            print(f"  {row['layer']:>3}  {row['name']:<40} {row['parameters']:>12,}")
+    labels = found["labels"]
+    print(f"head: {', '.join(labels) if labels else 'none (fine-tune it before it can teach)'}")

@@ -1,0 +1,55 @@
+"""How results look on the terminal."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Console
+
+if TYPE_CHECKING:
+    from stillery.jobs.finish import Result
+
+__all__ = ["load_line", "print_json", "show_evaluation", "show_result"]
+
+
+def print_json(value: Any) -> None:
+    """Print a value as JSON on stdout."""
+    print(json.dumps(value, indent=2))
+
+
+def load_line(folder: object) -> str:
+    """The one line of Python that loads a model."""
+    return f'AutoModelForSequenceClassification.from_pretrained("{folder}")'
+
+
+def show_evaluation(metrics: Mapping[str, Any]) -> None:
+    """Print an evaluation for a person."""
+    part = f" {metrics['part']}" if "part" in metrics else ""
+    print(f"{metrics['task']}: {metrics['examples']}{part} examples")
+    for name, value in metrics["metrics"].items():
+        low, high = metrics["intervals"][name]
+        teacher = metrics.get("teacher_metrics", {}).get(name)
+        beside = f"   teacher {teacher:.2f}" if teacher is not None else ""
+        print(f"  {name:<10} {value:6.2f}  (95%: {low:.2f} to {high:.2f}){beside}")
+    if "agreement" in metrics:
+        difference = metrics["difference"]
+        low, high = difference["interval"]
+        print(f"  agreement with the teacher {metrics['agreement']:.2f}%")
+        print(
+            f"  {difference['metric']} minus the teacher's: {difference['value']:+.2f} (95%: {low:+.2f} to {high:+.2f})"
+        )
+
+
+def show_result(result: Result) -> None:
+    """Print what a run came to and where it is."""
+    show_evaluation(result.metrics)
+    cost = result.metrics["cost"]
+    faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
+    print(
+        f"  {cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB, {cost['latency_ms']:.1f} ms a text{faster}, "
+        f"trained {cost['train_seconds']:.0f} s"
+    )
+    Console(highlight=False, soft_wrap=True).print(f"model: {result.student}", markup=False)
+    print(load_line(result.student))

@@ -1,0 +1,1 @@
+"""Data: files and named tasks in, examples, tokens and batches out."""

@@ -1,0 +1,59 @@
+"""Which file formats are known, told by the end of a file's name, and how their bytes are opened."""
+
+from __future__ import annotations
+
+import gzip
+import zlib
+from pathlib import Path
+from typing import IO, cast
+
+from stillery.data.rows import at
+from stillery.faults import Fault
+
+__all__ = ["READ_ERRORS", "SUFFIXES", "broken", "format_of", "open_bytes", "stem"]
+
+TEXT = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+SUFFIXES: dict[str, str] = {**TEXT, **{f"{suffix}.gz": kind for suffix, kind in TEXT.items()}, ".parquet": "parquet"}
+"""Every file suffix that is read and written, with its format."""
+
+READ_ERRORS = (EOFError, zlib.error, OSError)
+"""What goes wrong below the parsers: a disk that fails, a gz that is cut off or is none."""
+
+
+def _suffix(path: Path) -> str:
+    # The longest suffix first, so that `.csv.gz` is not mistaken for something ending in `.gz` only.
+    name = path.name.lower()
+    fits = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
+    return max(fits, key=len, default="")
+
+
+def format_of(path: Path) -> str:
+    """The format of a file (`csv`, `tsv`, `jsonl`, `parquet`) by its suffix."""
+    suffix = _suffix(path)
+    if not suffix:
+        raise Fault(f"{path}: the file format is not known; use one of {', '.join(SUFFIXES)}")
+    return SUFFIXES[suffix]
+
+
+def stem(path: Path) -> str:
+    """The name of a file without its known suffix; the whole name when there is none."""
+    return path.name[: len(path.name) - len(_suffix(path))]
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open a text file for reading, unpacking gz."""
+    if path.name.lower().endswith(".gz"):
+        return cast(IO[bytes], gzip.open(path, "rb"))
+    return path.open("rb")
+
+
+def broken(path: Path, row: int, error: BaseException) -> Fault:
+    """The fault for a file whose bytes stop coming after a row."""
+    if isinstance(error, gzip.BadGzipFile):
+        return Fault(f"{at(path.name, row + 1)}: not valid gz; compress it again, or drop .gz from its name")
+    if isinstance(error, (EOFError, zlib.error)):
+        return Fault(f"{at(path.name, row + 1)}: the gz file is cut off or damaged here; copy it again")
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return Fault(
+        f"{path.name}: cannot be read after row {row} ({reason})" if row else f"{path}: cannot read ({reason})"
+    )

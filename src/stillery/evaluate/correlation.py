@@ -1,0 +1,34 @@
+"""Correlations of two series that are defined for every input."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import stats
+
+__all__ = ["pearson", "spearman"]
+
+
+def pearson(left: NDArray[Any], right: NDArray[Any]) -> float:
+    """Pearson correlation of two series `[n]`, 0 where it is undefined (a constant series, fewer than two values)."""
+    return _defined(left, right, stats.pearsonr)
+
+
+def spearman(left: NDArray[Any], right: NDArray[Any]) -> float:
+    """Spearman rank correlation of two series `[n]`, 0 where it is undefined."""
+    return _defined(left, right, stats.spearmanr)
+
+
+def _defined(left: NDArray[Any], right: NDArray[Any], correlate: Any) -> float:
+    left, right = left.astype(np.float64), right.astype(np.float64)
+    if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
+        return 0.0
+    # A nearly constant series has a correlation of rounding errors, which SciPy warns about: the number still stands.
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        value = float(correlate(left, right).statistic)
+    return value if math.isfinite(value) else 0.0

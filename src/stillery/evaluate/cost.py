@@ -1,0 +1,127 @@
+"""What a model costs: parameters, FLOPs, megabytes, milliseconds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from statistics import median
+from time import perf_counter
+
+import torch
+from torch import Tensor, nn
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.utils.flop_counter import FlopCounterMode
+from transformers import PreTrainedModel
+
+from stillery.evaluate.mode import device_of, evaluating
+from stillery.faults import Fault
+from stillery.models.trace import accepted_inputs
+
+__all__ = ["cost", "flops_per_example", "latency_ms", "megabytes", "parameters"]
+
+Inputs = Mapping[str, Tensor]
+
+
+def cost(
+    model: PreTrainedModel,
+    folder: Path,
+    inputs: Sequence[Inputs],
+    *,
+    length: int,
+    train_seconds: float | None,
+    teacher: PreTrainedModel | None = None,
+) -> dict[str, float | int | None]:
+    """Everything a model costs, and beside a teacher how many times faster it answers.
+
+    Args:
+        model: the model, as loaded from `folder`.
+        folder: where its weights are.
+        inputs: batches of one example each, to measure latency on.
+        length: how many tokens the FLOPs are counted for.
+        train_seconds: how long the model was trained.
+        teacher: the model to compare with, timed in turns with `model` so that a busy machine slows both.
+    """
+    models = [model] if teacher is None else [model, teacher]
+    times = _medians(models, inputs, threads=1, warm_up=5)
+    found: dict[str, float | int | None] = {
+        "parameters": parameters(model),
+        "flops": flops_per_example(model, length),
+        "flops_length": length,
+        "megabytes": megabytes(folder),
+        "latency_ms": times[0],
+        "speedup": None if teacher is None else times[1] / times[0],
+        "train_seconds": train_seconds,
+    }
+    if teacher is not None:
+        found |= {"teacher_parameters": parameters(teacher), "teacher_latency_ms": times[1]}
+    return found
+
+
+def parameters(model: nn.Module) -> int:
+    """How many numbers the model holds, shared tensors counted once."""
+    return sum(tensor.numel() for tensor in model.parameters())
+
+
+def megabytes(folder: Path) -> float:
+    """Size of the safetensors weights in a folder, in 10^6 bytes."""
+    files = sorted(folder.glob("*.safetensors"))
+    if not files:
+        raise Fault(f"no *.safetensors weights in {folder}")
+    return sum(file.stat().st_size for file in files) / 1e6
+
+
+def flops_per_example(model: PreTrainedModel, length: int) -> int:
+    """FLOPs of the matrix products (two per multiply-add) of one forward pass on one example of `length` tokens."""
+    # Not the padding token: some families count positions over the other tokens only.
+    token = 1 if getattr(model.config, "pad_token_id", None) == 0 else 0
+    ids = torch.full((1, length), token, dtype=torch.long, device=device_of(model))
+    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    counter = FlopCounterMode(display=False)
+    # The fused CPU attention kernel is unknown to the counter, which would then leave attention's products out. And it
+    # hooks the gradient of weights that a layer takes as its input (DeBERTa's positions), so there must be gradients.
+    with evaluating(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        model(**accepted_inputs(model, inputs))
+    return int(counter.get_total_flops())
+
+
+def latency_ms(model: PreTrainedModel, inputs: Sequence[Inputs], threads: int = 1, warm_up: int = 5) -> float:
+    """Median milliseconds of one forward pass over the given batches of one example."""
+    return _medians([model], inputs, threads, warm_up)[0]
+
+
+def _medians(models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], threads: int, warm_up: int) -> list[float]:
+    if not inputs:
+        raise Fault("there are no examples to measure latency on")
+    with _threads(threads), evaluating(*models), torch.inference_mode():
+        ready = [[_placed(model, batch) for batch in inputs] for model in models]
+        for step in range(warm_up):
+            for model, batches in zip(models, ready, strict=True):
+                _milliseconds(model, batches[step % len(batches)])
+        times = [
+            [_milliseconds(model, batches[step]) for model, batches in zip(models, ready, strict=True)]
+            for step in range(len(inputs))
+        ]
+    return [median(column) for column in zip(*times, strict=True)]
+
+
+def _placed(model: PreTrainedModel, batch: Inputs) -> dict[str, Tensor]:
+    return {name: tensor.to(device_of(model)) for name, tensor in accepted_inputs(model, batch).items()}
+
+
+def _milliseconds(model: PreTrainedModel, batch: dict[str, Tensor]) -> float:
+    start = perf_counter()
+    output = model(**batch)
+    # Reading a number back waits for the answer on devices that work in the background.
+    output.logits[0, 0].item()
+    return 1000 * (perf_counter() - start)
+
+
+@contextmanager
+def _threads(count: int) -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(count)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)

@@ -1,0 +1,139 @@
+"""How good predictions are, in percent, and how sure that number is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.stats import binomtest
+from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
+
+from stillery.data.labels import Labels
+from stillery.evaluate.bootstrap import bounds, replicates
+from stillery.evaluate.correlation import pearson, spearman
+from stillery.faults import Fault, nearest
+
+__all__ = ["agreement", "difference", "interval", "main_metric", "majority_collapse", "predicted", "score"]
+
+Measure = Callable[[NDArray[Any], NDArray[Any]], float]
+
+CLASSIFICATION: Mapping[str, Measure] = {
+    "accuracy": lambda gold, guess: float(accuracy_score(gold, guess)),
+    "f1": lambda gold, guess: float(f1_score(gold, guess, pos_label=1, zero_division=0)),
+    "f1_macro": lambda gold, guess: float(f1_score(gold, guess, average="macro", zero_division=0)),
+    "matthews": lambda gold, guess: float(matthews_corrcoef(gold, guess)),
+}
+REGRESSION: Mapping[str, Measure] = {"pearson": pearson, "spearman": spearman}
+
+
+def score(
+    gold: NDArray[Any], logits: NDArray[Any], labels: Labels, metrics: Sequence[str] | None = None
+) -> dict[str, float]:
+    """Each metric's value in percent; correlations and Matthews times 100.
+
+    Args:
+        gold: class indices or values `[n]`.
+        logits: the model's outputs `[n, classes]`, or `[n, 1]` for regression.
+        labels: the task's classes.
+        metrics: names among accuracy, f1 (two classes; class 1 is the positive one), f1_macro and matthews, or pearson
+            and spearman for regression; by default accuracy and f1_macro, or both correlations.
+    """
+    guess = predicted(logits, labels)
+    _check_sizes(gold, guess)
+    measures = REGRESSION if labels.regression else CLASSIFICATION
+    return {name: 100 * measures[name](gold, guess) for name in _chosen(labels, metrics)}
+
+
+def main_metric(labels: Labels, metrics: Sequence[str] | None = None) -> str:
+    """The metric models are compared and chosen by: the first one."""
+    return _chosen(labels, metrics)[0]
+
+
+def interval(
+    gold: NDArray[Any],
+    logits: NDArray[Any],
+    labels: Labels,
+    metric: str,
+    level: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Confidence interval of a metric in percent: Wilson's for accuracy, else a percentile bootstrap over examples."""
+    guess = predicted(logits, labels)
+    _check_sizes(gold, guess)
+    _chosen(labels, [metric])
+    if metric == "accuracy":
+        right = int((gold == guess).sum())
+        found = binomtest(right, len(gold)).proportion_ci(level, method="wilson")
+        return 100 * float(found.low), 100 * float(found.high)
+    return bounds(replicates(gold, [guess], metric, draws=draws, seed=seed)[:, 0], level)
+
+
+def difference(
+    gold: NDArray[Any],
+    logits: NDArray[Any],
+    teacher_logits: NDArray[Any],
+    labels: Labels,
+    metric: str,
+    level: float = 0.95,
+    draws: int = 1000,
+    seed: int = 0,
+) -> tuple[float, tuple[float, float]]:
+    """Student minus teacher in percent, and its interval by a bootstrap that resamples both on the same examples."""
+    value = score(gold, logits, labels, [metric])[metric] - score(gold, teacher_logits, labels, [metric])[metric]
+    guesses = [predicted(logits, labels), predicted(teacher_logits, labels)]
+    values = replicates(gold, guesses, metric, draws=draws, seed=seed)
+    return value, bounds(values[:, 0] - values[:, 1], level)
+
+
+def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels) -> float:
+    """Percent of examples given the same class by both; for regression 100 times the Pearson correlation of both."""
+    student, teacher = predicted(logits, labels), predicted(teacher_logits, labels)
+    _check_sizes(teacher, student)
+    return 100 * (pearson(student, teacher) if labels.regression else float((student == teacher).mean()))
+
+
+def majority_collapse(logits: NDArray[Any], labels: Labels) -> bool:
+    """Whether every example was given one and the same class (or, for regression, the same value)."""
+    guess = predicted(logits, labels)
+    return len(guess) > 0 and bool((guess == guess[0]).all())
+
+
+def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
+    """The class index of each row of logits `[n, classes]`, or the value of each row `[n, 1]` for regression."""
+    width = 1 if labels.regression else labels.count
+    if logits.ndim != 2 or logits.shape[1] != width:
+        raise Fault(f"the model gives outputs of shape {list(logits.shape)}, the task needs {width} per example")
+    # The largest of a row with NaN in it is a class like any other: without this a broken model gets a score.
+    broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
+    if len(broken):
+        raise Fault(f"the model's outputs are not finite for {len(broken)} of {len(logits)} examples")
+    found: NDArray[Any] = logits[:, 0] if labels.regression else logits.argmax(axis=1)
+    return found
+
+
+def _check_sizes(gold: NDArray[Any], guess: NDArray[Any]) -> None:
+    if len(gold) != len(guess):
+        raise Fault(f"{len(guess)} predictions cannot be compared with {len(gold)} labels")
+    if len(gold) == 0:
+        raise Fault("there are no examples to evaluate on")
+
+
+def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
+    known = REGRESSION if labels.regression else CLASSIFICATION
+    if metrics is None:
+        return ["pearson", "spearman"] if labels.regression else ["accuracy", "f1_macro"]
+    if not metrics:
+        raise Fault("no metric was asked for")
+    for name in metrics:
+        if name in known:
+            continue
+        if name in REGRESSION or name in CLASSIFICATION:
+            task = "regression" if labels.regression else "classification"
+            raise Fault(f"metric {name!r} is not defined for {task}; known: {', '.join(sorted(known))}")
+        raise Fault(f"unknown metric {name!r}; {nearest(name, known)}")
+    if "f1" in metrics and labels.count != 2:
+        raise Fault(f"metric 'f1' needs two classes and there are {labels.count}; use 'f1_macro'")
+    return list(metrics)

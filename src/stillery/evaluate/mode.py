@@ -1,0 +1,30 @@
+"""The state a model is measured in."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import nn
+
+__all__ = ["device_of", "evaluating"]
+
+
+@contextmanager
+def evaluating(*models: nn.Module) -> Iterator[None]:
+    """Run the block in eval mode (no dropout), then give every module the mode it had."""
+    # Each module is restored by itself: a frozen part may be in eval mode inside a model that trains.
+    before = [(module, module.training) for model in models for module in model.modules()]
+    for model in models:
+        model.eval()
+    try:
+        yield
+    finally:
+        for module, training in before:
+            module.training = training
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """The device of a model's weights."""
+    return next(model.parameters()).device

@@ -1,0 +1,100 @@
+"""A model's outputs on examples, and the file they are kept in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+from transformers import PreTrainedModel
+
+from stillery.data.batches import collate, in_order
+from stillery.data.examples import Examples
+from stillery.data.labels import Labels
+from stillery.data.tokens import Tokens
+from stillery.evaluate.metrics import predicted
+from stillery.evaluate.mode import device_of, evaluating
+from stillery.faults import Fault
+from stillery.models.trace import accepted_inputs
+from stillery.progress import track
+
+__all__ = ["predict_logits", "probabilities", "write_predictions"]
+
+
+def predict_logits(
+    model: PreTrainedModel,
+    tokens: Tokens,
+    examples: Examples,
+    *,
+    pad_id: int,
+    batch_size: int = 64,
+    description: str = "evaluate",
+    progress: bool = True,
+) -> NDArray[np.float32]:
+    """The model's logits `[n, classes]` in the order of the examples, on the model's own device."""
+    device = device_of(model)
+    batches = in_order(tokens.lengths, batch_size)
+    parts = []
+    with evaluating(model), torch.inference_mode():
+        for index in track(batches, description) if progress else batches:
+            inputs = collate(examples, tokens, index, pad_id).to(device).inputs
+            parts.append(model(**accepted_inputs(model, inputs)).logits.float().cpu().numpy())
+    if not parts:
+        raise Fault("there are no examples to evaluate on")
+    # Batches come sorted by length, to pad little; each row goes back to its example's place.
+    logits = np.empty((len(examples), parts[0].shape[1]), dtype=np.float32)
+    logits[np.concatenate(batches)] = np.concatenate(parts)
+    return logits
+
+
+def probabilities(logits: NDArray[Any], labels: Labels) -> NDArray[np.float32]:
+    """Softmax of each row `[n, classes]`; for regression the value itself `[n, 1]`."""
+    rows = logits if labels.regression else softmax(logits.astype(np.float64), axis=1)
+    return rows.astype(np.float32)
+
+
+def write_predictions(
+    path: Path, examples: Examples, labels: Labels, logits: NDArray[Any], teacher_logits: NDArray[Any] | None = None
+) -> None:
+    """Write one row per example to a Parquet file, whole or not at all.
+
+    Columns: `id`, `label` (gold: class name or number, null without one), `prediction`, `probabilities` (a list; for
+    regression the value), and with a teacher `teacher_prediction` and `teacher_probabilities`.
+    """
+    columns = {"id": pa.array([str(name) for name in examples.ids], pa.string()), "label": _gold(examples, labels)}
+    columns |= _outputs("", logits, labels)
+    if teacher_logits is not None:
+        columns |= _outputs("teacher_", teacher_logits, labels)
+    # Hidden and with the process's number, so that neither a reader nor another run takes it for a result.
+    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
+    try:
+        pq.write_table(pa.table(columns), unfinished)
+        unfinished.replace(path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def _outputs(prefix: str, logits: NDArray[Any], labels: Labels) -> dict[str, pa.Array]:
+    rows = probabilities(logits, labels)
+    return {
+        f"{prefix}prediction": _named(predicted(logits, labels), labels),
+        f"{prefix}probabilities": pa.array(list(rows), pa.list_(pa.float32())),
+    }
+
+
+def _gold(examples: Examples, labels: Labels) -> pa.Array:
+    if examples.labels is None:
+        return pa.nulls(len(examples), pa.float32() if labels.regression else pa.string())
+    return _named(examples.labels, labels)
+
+
+def _named(values: NDArray[Any], labels: Labels) -> pa.Array:
+    if labels.regression:
+        return pa.array(values.astype(np.float32), pa.float32())
+    return pa.array([labels.names[index] for index in values], pa.string())

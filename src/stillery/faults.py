@@ -1,0 +1,65 @@
+"""What a user did wrong, said in one line each.
+
+Everything that can be wrong with a request raises `Fault`; the command line prints its lines and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["Fault", "Gathered", "Stopped", "nearest"]
+
+
+class Fault(Exception):
+    """One or more faults of the input; each line says what is wrong, where, and what to do."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = tuple(" ".join(line.split()) for line in lines)
+        super().__init__("; ".join(self.lines))
+
+
+class Gathered:
+    """Collects faults so that all of them are reported together.
+
+    >>> faults = Gathered()
+    >>> with faults.catch():
+    ...     raise Fault("no such file: a.csv")
+    >>> faults.add("width 10 is not divisible by 3 heads")
+    >>> faults.lines
+    ['no such file: a.csv', 'width 10 is not divisible by 3 heads']
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        """Note one fault and go on."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+    @contextmanager
+    def catch(self) -> Iterator[None]:
+        """Note the faults raised inside the block and go on after it."""
+        try:
+            yield
+        except Fault as fault:
+            for line in fault.lines:
+                self.add(line)
+
+    def raise_any(self) -> None:
+        """Raise one `Fault` with every line noted so far, if there is any."""
+        if self.lines:
+            raise Fault(*self.lines)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint naming the known word closest to a mistyped one, or the list of known words."""
+    options = sorted(known)
+    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
+    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
+
+
+class Stopped(Exception):
+    """A run that cannot go on, in one line; the command line prints it and exits with code 1."""

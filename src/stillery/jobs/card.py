@@ -1,0 +1,54 @@
+"""The model card of an exported model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from stillery.jobs.settings import Distill, Finetune, to_toml
+
+__all__ = ["Facts", "card"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Facts:
+    """What a model card says beside the metrics."""
+
+    run: Finetune | Distill
+    data: str
+    origin: tuple[str, ...]
+    paper: str | None = None
+
+
+def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
+    """A model card in Markdown: what the model is, where it comes from, how good it is, how to make it again."""
+    run = facts.run
+    lines = ["---", "library_name: transformers", "pipeline_tag: text-classification", "tags: [stillery]", "---", ""]
+    if isinstance(run, Distill):
+        lines += [
+            f"# {run.student.layers}-layer student, distilled with {run.method.method}",
+            "",
+            f"- Teacher: `{run.teacher}`",
+            f"- Method: `{run.method.method}` ({facts.paper})",
+        ]
+    else:
+        lines += ["# Fine-tuned classifier", "", f"- Model: `{run.model}`"]
+    lines += [f"- Data: {facts.data}"]
+    lines += [f"- Weights at the start: {origin}" for origin in facts.origin]
+    lines += ["", f"## Metrics on {metrics['examples']} {metrics['part']} examples", ""]
+    lines += ["| metric | this model | 95% interval | teacher |", "|---|---|---|---|"]
+    for name, value in metrics["metrics"].items():
+        low, high = metrics["intervals"][name]
+        teacher = metrics.get("teacher_metrics", {}).get(name)
+        lines += [
+            f"| {name} | {value:.2f} | {low:.2f} to {high:.2f} | {'-' if teacher is None else f'{teacher:.2f}'} |"
+        ]
+    if "agreement" in metrics:
+        lines += ["", f"Agreement with the teacher: {metrics['agreement']:.2f}%."]
+    job = "distill" if isinstance(run, Distill) else "finetune"
+    lines += ["", "## Make it again", "", f"Save as `run.toml`, then `stillery {job} --config run.toml --out DIR`:", ""]
+    lines += ["```toml", to_toml(run).rstrip(), "```", ""]
+    lines += ["## Use it", "", "```python", "from transformers import pipeline", ""]
+    lines += ['pipeline("text-classification", model="THIS_FOLDER")("some text")', "```", ""]
+    return "\n".join(lines)

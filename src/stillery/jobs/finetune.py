@@ -1,0 +1,55 @@
+"""Fine-tune a pretrained model on labelled examples: the teacher of everything that follows."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import torch
+
+from stillery.data.examples import Parts
+from stillery.faults import Gathered
+from stillery.jobs.finish import Result
+from stillery.jobs.inputs import parts_of
+from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training, data_fingerprint
+from stillery.jobs.settings import Finetune
+from stillery.models.load import Loaded, fingerprint, load_classifier
+from stillery.recipe import Stage
+
+__all__ = ["prepare_finetune", "run_finetune"]
+
+
+def prepare_finetune(run: Finetune) -> Prepared:
+    """Load and check everything; all faults are reported together."""
+    faults = Gathered()
+    parts: Parts | None = None
+    model: Loaded | None = None
+    check_training(run, faults)
+    with faults.catch():
+        parts = parts_of(run.data, None)
+    with faults.catch(), torch.random.fork_rng(devices=[]):
+        torch.manual_seed(run.training.seed)
+        model = load_classifier(run.model, labels=parts.labels.count if parts else 2)
+    faults.raise_any()
+    assert parts is not None and model is not None
+    config = model.model.config
+    config.id2label, config.label2id = parts.labels.id2label, parts.labels.label2id
+    config.problem_type = "regression" if parts.labels.regression else "single_label_classification"
+    prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
+    check_fingerprints(run.fingerprints, prints)
+    new = sorted(name for name in model.missing)
+    return Prepared(
+        run=dataclasses.replace(run, fingerprints=prints),
+        model=model.model,
+        tokenizer=model.tokenizer,
+        teacher=None,
+        parts=parts,
+        stages=(Stage(),),
+        origin=(f"weights of {run.model}", *([f"new (random): {', '.join(new)}"] if new else [])),
+        pairs={},
+    )
+
+
+def run_finetune(run: Finetune, out: Path, *, resume: bool = False) -> Result:
+    """Fine-tune and write the run folder."""
+    return carry_out(prepare_finetune(run), out, resume=resume)

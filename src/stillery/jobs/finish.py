@@ -1,0 +1,100 @@
+"""The end of a run: score the model, write student, predictions and metrics, and clear the checkpoints away."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from stillery.data.batches import collate
+from stillery.data.examples import Examples
+from stillery.data.labels import Labels
+from stillery.data.tokens import Tokens
+from stillery.evaluate.cost import cost
+from stillery.evaluate.metrics import majority_collapse
+from stillery.evaluate.predictions import predict_logits, write_predictions
+from stillery.evaluate.report import evaluation
+from stillery.jobs.card import Facts, card
+from stillery.jobs.folder import write_json
+from stillery.models.export import export
+from stillery.progress import say
+from stillery.train.checkpoint import discard
+from stillery.train.loop import Outcome
+
+__all__ = ["Result", "Scored", "finish"]
+
+_LATENCY_EXAMPLES = 50
+
+
+@dataclass(frozen=True, kw_only=True)
+class Result:
+    """A finished run: its folder, the folder of the model it made, and its metrics."""
+
+    out: Path
+    student: Path
+    metrics: dict[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scored:
+    """The part the finished model is scored on."""
+
+    task: str
+    part: str
+    examples: Examples
+    tokens: Tokens
+    labels: Labels
+
+
+def single_inputs(scored: Scored, pad_id: int) -> list[dict[str, Any]]:
+    """A few examples one by one, without padding, to measure latency on."""
+    count = min(_LATENCY_EXAMPLES, len(scored.examples))
+    return [
+        collate(scored.examples, scored.tokens, np.array([index]), pad_id, pad_to=1).inputs for index in range(count)
+    ]
+
+
+def finish(
+    out: Path,
+    *,
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    teacher: PreTrainedModel | None,
+    scored: Scored,
+    outcome: Outcome,
+    length: int,
+    facts: Facts,
+) -> Result:
+    """Write everything a run folder holds; `metrics.json` comes last and marks the run as finished."""
+    pad_id = int(tokenizer.pad_token_id)
+    gold = scored.examples.labels
+    assert gold is not None
+    logits = predict_logits(model, scored.tokens, scored.examples, pad_id=pad_id, description=f"score {scored.part}")
+    teacher_logits = None
+    if teacher is not None:
+        teacher_logits = predict_logits(
+            teacher, scored.tokens, scored.examples, pad_id=pad_id, description=f"score {scored.part} (teacher)"
+        )
+    metrics = evaluation(scored.task, gold, logits, scored.labels, teacher_logits)
+    metrics["part"] = scored.part
+    if majority_collapse(logits, scored.labels):
+        say(f"warning: the model gives every {scored.part} example the same answer; it has learnt nothing useful")
+        metrics["collapsed"] = True
+    student = out / "student"
+    model.cpu()
+    export(model, tokenizer, student, card(facts, metrics))
+    if teacher is not None:
+        teacher.cpu()
+    metrics["cost"] = cost(
+        model, student, single_inputs(scored, pad_id), length=length, train_seconds=outcome.seconds, teacher=teacher
+    )
+    metrics["training"] = {
+        "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early
+    }  # fmt: skip
+    write_predictions(out / "predictions.parquet", scored.examples, scored.labels, logits, teacher_logits)
+    write_json(out / "metrics.json", metrics)
+    discard(out)
+    return Result(out=out, student=student, metrics=metrics)

@@ -1,0 +1,157 @@
+"""The methods, one short file per paper; a file's `__all__` lists the methods it defines.
+
+A method is a function of keyword options that returns a `Recipe`. Its command-line name is its function name with
+dashes, its options are its keywords, and the first line of its file's docstring names the paper.
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import types
+import typing
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from stillery.faults import Fault, Gathered, nearest
+from stillery.recipe import Match, Recipe, Stage, part_name
+
+__all__ = ["Method", "build", "describe", "find", "names"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Method:
+    """A named method: the function that builds its recipe, and the paper it comes from."""
+
+    name: str
+    function: Callable[..., Recipe]
+    paper: str
+
+    @property
+    def summary(self) -> str:
+        """The first sentence of the method's docstring."""
+        return (inspect.getdoc(self.function) or "").split("\n\n")[0].replace("\n", " ")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Option names and their defaults."""
+        return {name: given.default for name, given in inspect.signature(self.function).parameters.items()}
+
+
+@cache
+def _methods() -> dict[str, Method]:
+    found: dict[str, Method] = {}
+    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
+        module = importlib.import_module(f"{__name__}.{module_info.name}")
+        paper = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
+        for function_name in module.__all__:
+            name = function_name.replace("_", "-")
+            found[name] = Method(name=name, function=getattr(module, function_name), paper=paper)
+    return found
+
+
+def names() -> list[str]:
+    """Every method's name."""
+    return list(_methods())
+
+
+def find(name: str) -> Method:
+    """The method of that name."""
+    try:
+        return _methods()[name]
+    except KeyError:
+        raise Fault(f"unknown method {name!r}: {nearest(name, names())} (see `stillery methods`)") from None
+
+
+def build(name: str, options: Mapping[str, Any] | None = None) -> Recipe:
+    """The recipe of a method with the given options; wrong options are reported together.
+
+    >>> build("kd", {"temperature": 4}).stages[0].prediction.temperature
+    4.0
+    """
+    method = find(name)
+    hints = typing.get_type_hints(method.function)
+    faults, values = Gathered(), {}
+    for key, value in (options or {}).items():
+        if key not in method.options:
+            hint = nearest(key, method.options)
+            faults.add(f"method {name} has no option {key!r}: {hint}")
+            continue
+        with faults.catch():
+            values[key] = _as_type(value, hints[key], f"option {key} of method {name}")
+    faults.raise_any()
+    return method.function(**values)
+
+
+def _as_type(value: Any, hint: Any, what: str) -> Any:
+    """The value as the option's type, read from text where it came from the command line."""
+    kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
+    if type(None) in kinds and value is None:
+        return None
+    for kind in kinds:
+        if typing.get_origin(kind) is typing.Literal:
+            choices = typing.get_args(kind)
+            if value in choices:
+                return value
+            raise Fault(f"{what} is {value!r}: choose from {', '.join(map(str, choices))}")
+        if kind is bool:
+            if isinstance(value, bool):
+                return value
+            if str(value).lower() in ("true", "false"):
+                return str(value).lower() == "true"
+            raise Fault(f"{what} is {value!r}: choose true or false")
+        if kind in (int, float) and not isinstance(value, bool):
+            try:
+                number = kind(value)
+            except (TypeError, ValueError):
+                raise Fault(f"{what} is {value!r}: give a number") from None
+            if number != number or number < 0:
+                raise Fault(f"{what} is {value!r}: give a number of at least 0")
+            return number
+    raise Fault(f"{what} is {value!r}: not understood")
+
+
+def _describe_match(match: Match) -> dict[str, Any]:
+    return {
+        "name": match.name,
+        "represent": part_name(match.represent),
+        "pair": part_name(match.pair),
+        "project": part_name(match.project) if match.project else None,
+        "distance": part_name(match.distance),
+        "reduction": match.reduction,
+        "over_pairs": match.over_pairs,
+        "weight": match.weight,
+    }
+
+
+def _describe_stage(stage: Stage) -> dict[str, Any]:
+    prediction = stage.prediction and {
+        "divergence": part_name(stage.prediction.divergence),
+        "temperature": stage.prediction.temperature,
+        "square": stage.prediction.square,
+        "weight": stage.prediction.weight,
+    }
+    return {
+        "name": stage.name,
+        "share": stage.share,
+        "hard_weight": stage.hard_weight,
+        "prediction": prediction,
+        "matches": [_describe_match(match) for match in stage.matches],
+    }
+
+
+def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """A method as plain data: name, paper, summary, options, initialisation, head, and the parts of each stage."""
+    method, recipe = find(name), build(name, options)
+    return {
+        "name": name,
+        "paper": method.paper,
+        "summary": method.summary,
+        "options": method.options | dict(options or {}),
+        "init": recipe.init,
+        "head": recipe.head,
+        "stages": [_describe_stage(stage) for stage in recipe.stages],
+    }

@@ -1,0 +1,29 @@
+"""Hinton, Vinyals and Dean (2015), Distilling the Knowledge in a Neural Network; and training without a teacher."""
+
+from __future__ import annotations
+
+from stillery.parts import divergence
+from stillery.recipe import Prediction, Recipe, Stage
+
+__all__ = ["kd", "none"]
+
+
+def none(*, hard_weight: float = 1.0) -> Recipe:
+    """No distillation: the student learns from the labels alone, the baseline at equal budget."""
+    return Recipe(stages=(Stage(hard_weight=hard_weight),))
+
+
+def kd(
+    *,
+    hard_weight: float = 0.5,
+    soft_weight: float | None = None,
+    temperature: float = 2.0,
+    square: bool = True,
+) -> Recipe:
+    """Prediction matching: hard_weight * CE + soft_weight * T^2 * KL(teacher || student).
+
+    `soft_weight` defaults to 1 - hard_weight; `square=False` leaves T^2 out.
+    """
+    soft = 1.0 - hard_weight if soft_weight is None else soft_weight
+    prediction = Prediction(divergence=divergence.kl, temperature=temperature, square=square, weight=soft)
+    return Recipe(stages=(Stage(hard_weight=hard_weight, prediction=prediction),))

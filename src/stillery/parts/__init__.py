@@ -1,0 +1,1 @@
+"""Pure functions a method is composed of; no part imports another."""

@@ -1,0 +1,83 @@
+"""What a person sees while work goes on: bars and lines on stderr, so that stdout holds results only."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TypeVar
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    SpinnerColumn,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+
+__all__ = ["Bar", "bar", "console", "quiet", "say", "track"]
+
+Item = TypeVar("Item")
+
+console = Console(stderr=True, highlight=False, soft_wrap=True)
+
+
+@dataclass(frozen=True)
+class Bar:
+    """One running progress bar."""
+
+    progress: Progress
+    task: int
+
+    def advance(self, amount: int = 1, note: str | None = None) -> None:
+        """Move the bar on, and change the note at its end when one is given."""
+        task = self.progress.task_ids[self.task]
+        self.progress.update(task, advance=amount)
+        if note is not None:
+            self.progress.update(task, note=note)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Show nothing inside the block."""
+    before, console.quiet = console.quiet, True
+    try:
+        yield
+    finally:
+        console.quiet = before
+
+
+def say(line: str) -> None:
+    """Print one line on stderr (plain text: square brackets are not markup)."""
+    console.print(line, markup=False)
+
+
+@contextmanager
+def bar(description: str, total: int | None) -> Iterator[Bar]:
+    """A progress bar for the length of the block; off a terminal it prints one line at the end instead."""
+    progress = Progress(
+        SpinnerColumn(),
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+        TextColumn("{task.fields[note]}"),
+        console=console,
+        transient=console.is_terminal,
+    )
+    with progress:
+        progress.add_task(description, total=total, note="")
+        yield Bar(progress, 0)
+
+
+def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
+    """Yield the items, showing how many have gone by."""
+    size = total if total is not None else (len(items) if hasattr(items, "__len__") else None)  # type: ignore[arg-type]
+    with bar(description, size) as shown:
+        for item in items:
+            yield item
+            shown.advance()

@@ -1,0 +1,149 @@
+"""Save and restore the exact position of a run: weights, projections, optimiser, counters. No pickle.
+
+Learning rate, order of examples, dropout and random pairings are pure functions of the step, so they need no saving.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from stillery.atomic import atomic_file, atomic_folder, remove_leftovers
+from stillery.faults import Fault
+
+__all__ = [
+    "Progress",
+    "discard",
+    "has_checkpoint",
+    "load_best",
+    "read_progress",
+    "restore_optimiser",
+    "restore_weights",
+    "save",
+    "save_best",
+]
+
+_WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "state.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Progress:
+    """How far a run has come; the counters that are not a function of the step."""
+
+    step: int = 0
+    seconds: float = 0.0
+    best: float | None = None
+    best_step: int | None = None
+    stale: int = 0
+    stopped: bool = False
+    scaler: dict[str, Any] | None = None
+
+    def after(self, **changes: Any) -> Progress:
+        """The same with some counters changed."""
+        return replace(self, **changes)
+
+
+def _places(folder: Path) -> list[Path]:
+    """The saved positions of a run, oldest first."""
+    return sorted((folder / "checkpoints").glob("step-*"), key=lambda place: int(place.name.removeprefix("step-")))
+
+
+def has_checkpoint(folder: Path) -> bool:
+    """Whether a run folder holds a position to go on from."""
+    return bool(_places(folder))
+
+
+def discard(folder: Path) -> None:
+    """Remove every saved position of a finished run."""
+    shutil.rmtree(folder / "checkpoints", ignore_errors=True)
+
+
+def _tensors(module: nn.Module) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+
+
+def _optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
+    return {
+        f"{names[id(parameter)]}/{key}": value.detach().cpu().contiguous()
+        for parameter, state in optimiser.state.items()
+        for key, value in state.items()
+    }
+
+
+def save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
+    """Write the position of a run; the one before stays until this one is whole."""
+    before = _places(folder)
+    with atomic_folder(folder / "checkpoints" / f"step-{progress.step}") as part:
+        save_file(_tensors(module), part / _WEIGHTS)
+        save_file(_optimiser_tensors(module, optimiser), part / _OPTIMISER)
+        (part / _STATE).write_text(json.dumps(asdict(progress)), encoding="utf-8")
+    for old in before:
+        if old.name != f"step-{progress.step}":
+            shutil.rmtree(old)
+    for old in (folder / "checkpoints").glob("best-*.safetensors"):
+        if old != _best(folder, progress.best_step):
+            old.unlink()
+
+
+def read_progress(folder: Path) -> Progress:
+    """The counters of a saved position."""
+    remove_leftovers(folder / "checkpoints")
+    path = _places(folder)[-1] / _STATE
+    try:
+        return Progress(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise Fault(f"{path}: this checkpoint cannot be read ({error}); start again in another --out") from None
+
+
+def _read(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise Fault(f"{path}: this checkpoint is damaged ({error}); start again in another --out") from None
+
+
+def restore_weights(folder: Path, module: nn.Module) -> None:
+    """Load the saved weights into the module."""
+    path = _places(folder)[-1] / _WEIGHTS
+    saved = _read(path)
+    current = module.state_dict()
+    if saved.keys() != current.keys() or any(saved[name].shape != current[name].shape for name in saved):
+        raise Fault(f"{path}: this checkpoint is of another model; start again in another --out")
+    module.load_state_dict(saved)
+
+
+def restore_optimiser(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    """Load the saved optimiser state into a new optimiser of the same parameters."""
+    path = _places(folder)[-1] / _OPTIMISER
+    parameters = dict(module.named_parameters())
+    for key, value in _read(path).items():
+        name, _, field = key.rpartition("/")
+        if name not in parameters:
+            raise Fault(f"{path}: this checkpoint is of another model; start again in another --out")
+        parameter = parameters[name]
+        # A fused optimiser keeps its step counter on the parameter's device, any other on the CPU.
+        optimiser.state[parameter][field] = value.to(parameter.device)
+
+
+def _best(folder: Path, step: int | None) -> Path:
+    return folder / "checkpoints" / f"best-{step}.safetensors"
+
+
+def save_best(folder: Path, module: nn.Module, step: int) -> None:
+    """Keep these weights as the best so far; earlier ones go when the next position is saved."""
+    with atomic_file(_best(folder, step)) as part:
+        save_file(_tensors(module), part)
+
+
+def load_best(folder: Path, module: nn.Module, step: int) -> None:
+    """Take the best weights back."""
+    module.load_state_dict(_read(_best(folder, step)))

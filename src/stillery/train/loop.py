@@ -1,0 +1,319 @@
+"""The training loop, for every method: read it top to bottom.
+
+A step of the optimiser takes a *window* of examples, cut into micro-batches over accumulation and processes; the loss
+does not depend on how it was cut. Everything random or scheduled is a function of the step, so a run that is killed
+and goes on ends with the same bits as one that was not.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from stillery.data.batches import Batch, collate, micro_batches, windows
+from stillery.data.examples import Examples
+from stillery.data.tokens import Tokens
+from stillery.faults import Stopped
+from stillery.progress import Bar, bar
+from stillery.recipe import Clock, Rows
+from stillery.train import checkpoint
+from stillery.train.checkpoint import Progress
+from stillery.train.log import RunLog
+from stillery.train.objective import Losses, Objective, layers_needed
+from stillery.train.optimiser import adamw
+from stillery.train.schedule import learning_rate, stage_lengths, step_seed
+from stillery.train.settings import Training
+from stillery.train.teacher import LiveTeacher
+
+__all__ = ["Outcome", "Score", "TrainingData", "accelerator_for", "train"]
+
+Score = Callable[[PreTrainedModel], Mapping[str, float]]
+"""Scores the student on the dev part; the first metric decides which weights are best."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingData:
+    """Tokenised training examples and how to pad them."""
+
+    examples: Examples
+    tokens: Tokens
+    pad_id: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What a training run came to."""
+
+    steps: int
+    kept_step: int
+    seconds: float
+    stopped_early: bool
+
+
+def accelerator_for(precision: str) -> Accelerator:
+    """The device or devices to train on; a precision of an earlier run in this process does not stick."""
+    AcceleratorState._reset_state(reset_partial_state=False)
+    return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision))
+
+
+def train(
+    objective: Objective,
+    data: TrainingData,
+    settings: Training,
+    *,
+    accelerator: Accelerator,
+    teacher: LiveTeacher | None,
+    score: Score | None,
+    folder: Path,
+    resume: bool = False,
+) -> Outcome:
+    """Train the objective's student in place; the run's log and checkpoints go to `folder`."""
+    window = settings.batch_size * settings.accumulate * accelerator.num_processes
+    per_epoch = math.ceil(len(data.examples) / window)
+    total = min(settings.epochs * per_epoch, settings.max_steps or math.inf)
+    lengths = stage_lengths(int(total), [stage.share for stage in objective.stages])
+
+    progress = Progress()
+    if resume and checkpoint.has_checkpoint(folder):
+        progress = checkpoint.read_progress(folder)
+        checkpoint.restore_weights(folder, objective)
+    resumed_at = progress.step if progress.step else None
+    main = accelerator.is_main_process
+    log = (
+        RunLog(folder, tensorboard=settings.tensorboard, after_step=progress.step if resume else None) if main else None
+    )
+    module = accelerator.prepare(objective)
+    if teacher is not None:
+        teacher.model.to(accelerator.device)
+
+    try:
+        with bar("train", int(total)) as shown:
+            shown.advance(progress.step)
+            start = 0
+            for index, length in enumerate(lengths):
+                if progress.step < start + length and not progress.stopped:
+                    progress = _stage(
+                        index, start, length, per_epoch, window, progress, resumed_at,
+                        module=module, objective=objective, data=data, settings=settings, accelerator=accelerator,
+                        teacher=teacher, score=score if index == len(lengths) - 1 else None,
+                        folder=folder, log=log, shown=shown,
+                    )  # fmt: skip
+                start += length
+    finally:
+        if log is not None:
+            log.close()
+    if settings.keep == "best" and progress.best_step is not None and progress.best_step != progress.step:
+        checkpoint.load_best(folder, objective, progress.best_step)
+    kept = progress.best_step if settings.keep == "best" and progress.best_step is not None else progress.step
+    return Outcome(steps=progress.step, kept_step=kept, seconds=progress.seconds, stopped_early=progress.stopped)
+
+
+def _stage(
+    stage: int,
+    start: int,
+    length: int,
+    per_epoch: int,
+    window: int,
+    progress: Progress,
+    resumed_at: int | None,
+    *,
+    module: nn.Module,
+    objective: Objective,
+    data: TrainingData,
+    settings: Training,
+    accelerator: Accelerator,
+    teacher: LiveTeacher | None,
+    score: Score | None,
+    folder: Path,
+    log: RunLog | None,
+    shown: Bar,
+) -> Progress:
+    """Run one stage from where the run stands to the stage's end, with an optimiser of its own."""
+    optimiser = adamw(objective, settings.lr, settings.weight_decay)
+    if resumed_at is not None and start < resumed_at < start + length:
+        checkpoint.restore_optimiser(folder, objective, optimiser)
+    stepper = accelerator.prepare(optimiser)
+    if accelerator.scaler is not None and progress.scaler is not None:
+        accelerator.scaler.load_state_dict(progress.scaler)
+    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    pending: list[_Said] = []
+    order: list[np.ndarray] = []
+    order_epoch = -1
+    module.train()
+
+    for step in range(progress.step, start + length):
+        began = time.perf_counter()
+        epoch, place = divmod(step - start, per_epoch)
+        if epoch != order_epoch:
+            order = windows(data.tokens.lengths, seed=settings.seed, stage=stage, epoch=epoch, window=window)
+            order_epoch = epoch
+        clock = Clock(seed=settings.seed, stage=stage, epoch=epoch, step=step)
+        rate = learning_rate(settings.lr, step - start, length, settings.warmup)
+        for group in optimiser.param_groups:
+            group["lr"] = rate
+
+        last = step + 1 == start + length
+        logs = (step + 1) % settings.log_every == 0 or last or step == start
+        parts = _cut(data, order[place], settings.batch_size, accelerator)
+        said = _Said(step=step + 1)
+        for number, (batch, share) in enumerate(parts):
+            with _gradients_shared(accelerator, module, number == len(parts) - 1):
+                torch.manual_seed(step_seed(settings.seed, step, number, accelerator.process_index))
+                losses = _losses(module, objective, batch, share, clock, teacher, accelerator)
+                said.add(losses, batch)
+                if logs and settings.grad_norms:
+                    said.add_gradients(losses, trained)
+                # Processes average their gradients; the parts of the loss are to be added up.
+                accelerator.backward(losses.total * accelerator.num_processes)
+        pending.append(said)
+        # Reading a loss back makes a GPU wait, so there it is done when something is written anyway.
+        if logs or accelerator.device.type == "cpu":
+            _stop_if_not_finite(pending)
+        norm = accelerator.clip_grad_norm_(trained, settings.clip or math.inf)
+        stepper.step()
+        stepper.zero_grad()
+
+        step_seconds = time.perf_counter() - began
+        progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
+        if logs and log is not None:
+            log.write("train", step + 1, stage=objective.stages[stage].name, epoch=epoch + 1, lr=rate,
+                      **said.numbers(), gradient_norm=float(norm))  # fmt: skip
+        shown.advance(note=f"{objective.stages[stage].name}: {said.note()}" if logs else None)
+        ends_epoch = (step + 1 - start) % per_epoch == 0
+        due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
+        if score is not None and (due or last):
+            _stop_if_not_finite(pending)
+            progress = _scored(score(objective.student), progress, objective, settings, folder, log)
+            module.train()
+        if (step + 1) % settings.checkpoint_every == 0 and not last and not progress.stopped:
+            _stop_if_not_finite(pending)
+            if accelerator.is_main_process:
+                scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
+                checkpoint.save(folder, objective, optimiser, progress.after(scaler=scaler))
+            accelerator.wait_for_everyone()
+        if progress.stopped:
+            break
+    return progress
+
+
+def _cut(
+    data: TrainingData, window: np.ndarray, batch_size: int, accelerator: Accelerator
+) -> list[tuple[Batch, dict[Rows, float]]]:
+    """This process's micro-batches of a window, each with the share of the window's rows it holds."""
+    lengths = data.tokens.lengths
+    rows = {"examples": len(window), "tokens": int(lengths[window].sum())}
+    cuts = micro_batches(window, batch_size, accelerator.process_index, accelerator.num_processes)
+    parts: list[tuple[Batch, dict[Rows, float]]] = []
+    for cut in cuts or [window[:0]]:
+        # A process left without examples still has to take part in the step: it runs one that does not count.
+        index = cut if len(cut) else window[:1]
+        batch = collate(data.examples, data.tokens, index, data.pad_id)
+        share: dict[Rows, float] = {
+            "examples": len(cut) / rows["examples"],
+            "tokens": int(lengths[cut].sum()) / rows["tokens"],
+        }
+        parts.append((batch.to(accelerator.device), share))
+    return parts
+
+
+def _gradients_shared(accelerator: Accelerator, module: nn.Module, last: bool) -> AbstractContextManager[None]:
+    return nullcontext() if last else accelerator.no_sync(module)
+
+
+def _losses(
+    module: nn.Module,
+    objective: Objective,
+    batch: Batch,
+    share: Mapping[Rows, float],
+    clock: Clock,
+    teacher: LiveTeacher | None,
+    accelerator: Accelerator,
+) -> Losses:
+    stage = objective.stages[clock.stage]
+    shown = None
+    if stage.needs_teacher:
+        assert teacher is not None
+        _, layers = layers_needed(stage, *objective.depths, clock)
+        with accelerator.autocast():
+            shown = teacher(batch.inputs, layers)
+    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share)
+    return losses
+
+
+class _Said:
+    """What the losses of one optimiser step were, kept on the device until somebody reads it."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+        self.ids: list[Sequence[str]] = []
+        self.terms: list[dict[str, Tensor]] = []
+        self.totals: list[Tensor] = []
+        self.gradients: dict[str, float] = {}
+
+    def add(self, losses: Losses, batch: Batch) -> None:
+        self.ids.append(batch.ids)
+        self.terms.append({name: value.detach() for name, value in losses.terms.items()})
+        self.totals.append(losses.total.detach())
+
+    def add_gradients(self, losses: Losses, trained: Sequence[nn.Parameter]) -> None:
+        for name, term in losses.terms.items():
+            found = torch.autograd.grad(term, trained, retain_graph=True, allow_unused=True)
+            norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in found if gradient is not None))
+            self.gradients[name] = self.gradients.get(name, 0.0) + norm
+
+    def numbers(self) -> dict[str, object]:
+        terms = {name: sum(float(part[name]) for part in self.terms) for name in self.terms[0]}
+        numbers: dict[str, object] = {"loss": sum(float(total) for total in self.totals), "terms": terms}
+        if self.gradients:
+            numbers["term_gradient_norms"] = self.gradients
+        return numbers
+
+    def note(self) -> str:
+        numbers = self.numbers()
+        terms = numbers["terms"]
+        assert isinstance(terms, dict)
+        return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
+
+
+def _stop_if_not_finite(pending: list[_Said]) -> None:
+    """Stop the run at the first step whose loss was not a finite number; forget the steps looked at."""
+    for said in pending:
+        for ids, terms in zip(said.ids, said.terms, strict=True):
+            bad = [name for name, value in terms.items() if not math.isfinite(float(value))]
+            if bad:
+                raise Stopped(
+                    f"step {said.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"
+                    f"{' ...' if len(ids) > 40 else ''}; try a lower --lr or --precision fp32"
+                )
+    pending.clear()
+
+
+def _scored(
+    metrics: Mapping[str, float],
+    progress: Progress,
+    objective: Objective,
+    settings: Training,
+    folder: Path,
+    log: RunLog | None,
+) -> Progress:
+    """Write the dev scores down, keep the weights if they are the best, and stop when patience has run out."""
+    value = next(iter(metrics.values()))
+    if log is not None:
+        log.write("dev", progress.step, metrics=dict(metrics))
+    if progress.best is None or value > progress.best:
+        if settings.keep == "best" and log is not None:
+            checkpoint.save_best(folder, objective, progress.step)
+        return progress.after(best=value, best_step=progress.step, stale=0)
+    stale = progress.stale + 1
+    return progress.after(stale=stale, stopped=settings.patience is not None and stale >= settings.patience)

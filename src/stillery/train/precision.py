@@ -1,0 +1,67 @@
+"""Which number format a machine can train in, tried in a child process.
+
+A processor may advertise an instruction it then refuses, and die of it; a child that dies costs nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from functools import cache
+
+import torch
+
+from stillery.faults import Fault
+from stillery.progress import say
+
+__all__ = ["choose"]
+
+# Some virtual machines advertise AMX and kill the process that uses it; without AMX bf16 still works there.
+_WITHOUT_AMX = ("ONEDNN_MAX_CPU_ISA", "AVX512_CORE_BF16")
+
+_TRIAL = """
+import sys, torch
+device, dtype = sys.argv[1], getattr(torch, sys.argv[2])
+net = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.LayerNorm(64), torch.nn.Linear(64, 64)).to(device)
+with torch.autocast(device, dtype=dtype):
+    x = net(torch.randn(32, 64, device=device))
+    q = x.view(2, 4, 16, 16)
+    y = torch.nn.functional.scaled_dot_product_attention(q, q, q)
+y.float().square().mean().backward()
+assert all(torch.isfinite(p.grad).all() for p in net.parameters())
+"""
+
+
+@cache
+def _trial(device: str, dtype: str, extra: tuple[str, str] | None = None) -> str | None:
+    """Train a moment in a child process; return what went wrong, or None."""
+    environment = os.environ | (dict([extra]) if extra else {})
+    done = subprocess.run(
+        [sys.executable, "-c", _TRIAL, device, dtype], env=environment, capture_output=True, text=True, check=False
+    )
+    if done.returncode == 0:
+        return None
+    if done.returncode < 0:
+        return f"the trial process was killed by {signal.Signals(-done.returncode).name}"
+    lines = done.stderr.strip().splitlines()
+    return lines[-1] if lines else f"the trial process ended with code {done.returncode}"
+
+
+def choose(wanted: str, device: str) -> str:
+    """The precision to train in: `fp32`, `bf16` or `fp16`; one that does not work here is refused."""
+    if wanted == "auto":
+        return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+    if wanted == "fp32":
+        return wanted
+    dtype = {"bf16": "bfloat16", "fp16": "float16"}[wanted]
+    problem = _trial(device, dtype)
+    if problem and device == "cpu" and _trial(device, dtype, _WITHOUT_AMX) is None:
+        # Read by the first low-precision operation of this process, which is still to come.
+        os.environ[_WITHOUT_AMX[0]] = _WITHOUT_AMX[1]
+        say(f"{wanted}: {problem}; it works with {'='.join(_WITHOUT_AMX)}, which is now set for this run")
+        return wanted
+    if problem:
+        raise Fault(f"--precision {wanted} does not work on this {device}: {problem}; use --precision fp32")
+    return wanted

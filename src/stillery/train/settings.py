@@ -1,0 +1,40 @@
+"""How a model is trained: the options every method shares."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stillery.setting import setting
+
+__all__ = ["PRECISIONS", "Training"]
+
+PRECISIONS = ("auto", "fp32", "bf16", "fp16")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Training:
+    """Training options; the defaults are the ones all methods are compared at."""
+
+    epochs: int = setting(5, "Passes over the training part, all stages together.", least=1)
+    max_steps: int | None = setting(None, "Stop after this many optimiser steps, whatever --epochs says.", least=1)
+    batch_size: int = setting(32, "Examples per forward pass and process.", least=1)
+    accumulate: int = setting(1, "Forward passes per optimiser step; 4 x 8 trains exactly like 1 x 32.", least=1)
+    lr: float = setting(5e-5, "Peak learning rate of AdamW.", above=0)
+    warmup: float = setting(0.1, "Share of a stage's steps over which the learning rate rises.", least=0, most=1)
+    weight_decay: float = setting(0.01, "Weight decay, not applied to biases and norms.", least=0)
+    clip: float = setting(1.0, "Gradient norm to clip to, projections included; 0 turns it off.", least=0)
+    precision: str = setting(
+        "auto", "Number format: auto is fp32 on a CPU, bf16 on a GPU that has it.", choices=PRECISIONS
+    )
+    eval_every: int | None = setting(None, "Score the dev part every N steps.  [default: once per epoch]", least=1)
+    checkpoint_every: int = setting(500, "Save a checkpoint to resume from every N steps.", least=1)
+    keep: str = setting(
+        "best", "Keep the weights that are best on the dev part, or the last ones.", choices=("best", "last")
+    )
+    patience: int | None = setting(
+        None, "Stop after this many scorings of the dev part without a gain.  [default: never]", least=1
+    )
+    seed: int = setting(0, "Seed of initialisation, order, dropout and random pairings.", least=0)
+    log_every: int = setting(20, "Write the loss terms to the log every N steps.", least=1)
+    grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.")
+    tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.")

@@ -1,0 +1,58 @@
+"""Columns are found by their usual names, and a missing one is a line that says what there is."""
+
+import pytest
+
+from stillery.data.columns import find
+from stillery.faults import Fault
+
+
+@pytest.mark.parametrize(
+    ("names", "expected"),
+    [
+        (["text", "label"], ("text", None, "label")),
+        (["Label", "TEXT"], ("TEXT", None, "Label")),
+        (["sentence1", "sentence2", "label"], ("sentence1", "sentence2", "label")),
+        (["premise", "hypothesis", "gold_label"], ("premise", "hypothesis", "gold_label")),
+        (["sentence", "question", "label"], ("question", "sentence", "label")),
+        (["question1", "question2", "target"], ("question1", "question2", "target")),
+        # A second text without its partner is no pair.
+        (["review", "sentence2", "rating"], ("review", None, "rating")),
+        (["text", "hypothesis", "label", "rating"], ("text", None, "label")),
+        (["text", "text2", "class"], ("text", "text2", "class")),
+    ],
+)
+def test_usual_names(names, expected):
+    found = find(names, "a.csv")
+    assert (found.text, found.text_pair, found.label) == expected
+
+
+def test_asking_for_columns():
+    names = ["idx", "a", "b", "text", "label", "sentence1", "sentence2"]
+    found = find(names, "a.csv", text="a", label="B")
+    assert (found.text, found.text_pair, found.label, found.id) == ("a", None, "b", "idx")
+    assert find(names, "a.csv", text="a", text_pair="b").text_pair == "b"
+    assert find(names, "a.csv", text_pair="sentence2").text == "sentence1"
+    assert find(names, "a.csv", text_pair="b").text == "text"
+
+
+def test_all_missing_columns_are_reported_together():
+    with pytest.raises(Fault) as caught:
+        find(["foo", "bar"], "a.csv")
+    assert len(caught.value.lines) == 2
+    assert "'foo', 'bar'" in caught.value.lines[0]
+    assert "--text" in caught.value.lines[0]
+    assert "--label" in caught.value.lines[1]
+
+
+def test_hints():
+    with pytest.raises(Fault, match="did you mean 'review_body'"):
+        find(["review_body", "label"], "a.csv", text="reviewbody")
+    with pytest.raises(Fault, match="commas"):
+        find(["text;label"], "a.csv")
+    with pytest.raises(Fault, match="both name"):
+        find(["text", "label"], "a.csv", text="text", text_pair="text")
+
+
+def test_label_is_optional_when_not_needed():
+    assert find(["text"], "a.csv", need_label=False).label is None
+    assert find(["text", "label"], "a.csv", need_label=False).label == "label"
