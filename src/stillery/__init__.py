@@ -15,41 +15,38 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from stillery.jobs.finish import Result
 
-__all__ = ["distill", "evaluate", "finetune", "predict"]
+__all__ = ["distill", "finetune", "predict", "score"]
 
 
 def finetune(*, out: str | Path, config: str | Path | None = None, resume: bool = False, **settings: Any) -> Result:
     """Fine-tune a pretrained model; settings have the names of the command line's options, with underscores."""
     from stillery.jobs.finetune import run_finetune
-    from stillery.jobs.settings import Finetune, merged, resolve
+    from stillery.jobs.runfile import ask
+    from stillery.jobs.settings import Finetune
 
-    run = resolve(Finetune, merged(Path(config) if config else None, _plain(settings)))
-    return run_finetune(run, Path(out), resume=resume)
+    asked = ask(Finetune, _plain(settings), Path(config) if config else None)
+    return run_finetune(asked, Path(out), resume=resume)
 
 
 def distill(*, out: str | Path, config: str | Path | None = None, resume: bool = False, **settings: Any) -> Result:
     """Distil a fine-tuned teacher into a smaller student; settings as for the command line, with underscores."""
     from stillery.jobs.distill import run_distill
-    from stillery.jobs.settings import Distill, merged, resolve
+    from stillery.jobs.runfile import ask
+    from stillery.jobs.settings import Distill
 
-    run = resolve(Distill, merged(Path(config) if config else None, _plain(settings)))
-    return run_distill(run, Path(out), resume=resume)
+    asked = ask(Distill, _plain(settings), Path(config) if config else None)
+    return run_distill(asked, Path(out), resume=resume)
 
 
-def evaluate(
+def score(
     model: str | Path, *, against: str | Path | None = None, part: str | None = None, batch_size: int = 64, **data: Any
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
-    from stillery.faults import Gathered
     from stillery.jobs.evaluate import run_evaluate
-    from stillery.jobs.settings import DataSettings
-    from stillery.setting import make
+    from stillery.jobs.settings import data_settings
 
-    faults = Gathered()
-    settings = make(DataSettings, _plain(data), "", faults)
-    faults.raise_any()
     teacher = None if against is None else str(against)
-    return run_evaluate(str(model), settings, against=teacher, part=part, batch_size=batch_size)
+    return run_evaluate(str(model), data_settings(_plain(data)), against=teacher, part=part, batch_size=batch_size)
 
 
 def predict(model: str | Path, *, data: str | Path, out: str | Path, text: str | None = None,

@@ -1,4 +1,4 @@
-"""The nouns of a distillation: Clock, Representation, Match, Prediction, Stage, Recipe.
+"""The nouns of a distillation: Clock, View, Representation, Match, Prediction, Stage, Recipe.
 
 A recipe is data: frozen dataclasses that name the parts (plain functions) a method is composed of. A paper is a
 function that returns a `Recipe`; nothing here runs a model.
@@ -6,7 +6,7 @@ function that returns a `Recipe`; nothing here runs a model.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, Protocol
@@ -17,9 +17,13 @@ from stillery.faults import Fault
 
 __all__ = [
     "Clock",
+    "Combine",
     "Distance",
     "Divergence",
+    "Layers",
     "Match",
+    "Mixing",
+    "Need",
     "Pair",
     "Pairs",
     "Prediction",
@@ -27,52 +31,120 @@ __all__ = [
     "Recipe",
     "Representation",
     "Rows",
+    "Schedule",
     "Shown",
     "Stage",
+    "View",
     "part_name",
 ]
 
-Pairs = list[tuple[int, int]]
-"""(student layer, teacher layer), 1-based; 0 is the embedding output."""
+Layers = int | tuple[int, ...]
+"""A layer, 1-based, 0 being the embedding output; or several that are compared as one."""
 
-Rows = Literal["examples", "tokens"]
-"""What one row of a representation is; a loss term is a mean over rows."""
+Pairs = Sequence[tuple[Layers, Layers]]
+"""(student, teacher) layers that meet."""
+
+Rows = Literal["examples", "tokens", "pairs", "mixed tokens", "mixed pairs"]
+"""What a loss term is a mean over: examples, real tokens (of mixed examples), or pairs of those of one example."""
+
+Need = Literal["hidden", "query", "key", "value"]
+"""What of a layer a model has to show: its output state, or the queries, keys and values of its attention."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Where a run stands; anything random or scheduled is a pure function of it, so resuming is exact."""
+    """Where a run stands; anything random or scheduled is a pure function of it, so resuming is exact.
+
+    `step` counts optimiser steps of the run from 0, `stage_step` those of the stage.
+    """
 
     seed: int = 0
     stage: int = 0
     epoch: int = 0
     step: int = 0
+    stage_step: int = 0
+    stage_steps: int = 1
+    stage_epochs: int = 1
 
 
 class Shown(Protocol):
-    """What one stack of a model showed on a batch: hidden states by layer (0 = embedding) and the token mask."""
+    """What one stack of a model showed on a batch, by layer."""
 
     @property
     def hidden(self) -> Mapping[int, Tensor]:
-        """Layer to states [batch, tokens, width]."""
+        """States [batch, tokens, width]; 0 is the embedding output."""
+
+    @property
+    def query(self) -> Mapping[int, Tensor]:
+        """Queries of all heads side by side, [batch, tokens, width]."""
+
+    @property
+    def key(self) -> Mapping[int, Tensor]:
+        """Keys, as the queries."""
+
+    @property
+    def value(self) -> Mapping[int, Tensor]:
+        """Values, as the queries."""
+
+    @property
+    def bias(self) -> Mapping[int, Tensor]:
+        """What a family adds to the scores before its softmax (MPNet's relative positions), where it does."""
+
+    @property
+    def heads(self) -> int:
+        """Attention heads."""
+
+    @property
+    def depth(self) -> int:
+        """How many layers the stack has, shown or not."""
 
     @property
     def mask(self) -> Tensor:
         """1 for real tokens, 0 for padding, [batch, tokens]."""
 
 
+@dataclass(frozen=True, eq=False)
+class View:
+    """A representation of one side: values whose last axis is a row, which rows count, and which keys of a row do."""
+
+    values: Tensor
+    mask: Tensor | None = None
+    key_mask: Tensor | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Representation:
+    """What of a layer is compared.
+
+    `show(stack, layer)` gives the View; a `joint` one takes a tuple of layers instead. `rows` says what its rows are,
+    `needs` what the models have to show, and `sized` whether a row is as wide as the model and so can be projected.
+    One with `teacher_heads` is cut into as many heads as the teacher has, on both sides.
+    """
+
+    name: str
+    show: Callable[..., View]
+    rows: Rows
+    needs: tuple[Need, ...] = ("hidden",)
+    joint: bool = False
+    sized: bool = True
+    teacher_heads: bool = False
+
+
 Pair = Callable[[int, int, Clock], Pairs]
 """(student layers, teacher layers, clock) -> which layers meet."""
 
-Project = Callable[[int, int, int], nn.Module | None]
-"""(student width, teacher width, pairs) -> a module (student, teacher, slot) -> (student, teacher), or None."""
+Project = Callable[[Sequence[int], Sequence[int]], nn.Module | None]
+"""(student width, teacher width of each pair) -> a module (student, teacher, slot) -> (student, teacher), or None."""
+
+Combine = Callable[[Tensor, Sequence[Tensor]], Tensor]
+"""(student rows, rows of several teacher layers) -> the rows the student is compared with."""
+
+Schedule = Callable[[Clock], float]
+"""A weight that changes with the clock."""
 
 
-class Distance(Protocol):
-    """How far two representations are apart; a scalar."""
-
-    def __call__(self, student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
-        """Compare rows of one shape; masked rows never count."""
+Distance = Callable[..., Tensor]
+"""(student rows, teacher rows, mask=, reduction=) -> how far apart, a scalar; one for scores takes key_mask= too."""
 
 
 class Divergence(Protocol):
@@ -85,26 +157,34 @@ class Divergence(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Representation:
-    """What of a layer is compared: `show(stack, layer)` gives the values and, for token rows, their mask."""
-
-    name: str
-    show: Callable[[Shown, int], tuple[Tensor, Tensor | None]]
-    rows: Rows
-
-
-@dataclass(frozen=True, kw_only=True)
 class Match:
-    """One comparison of layers: represent both, project, measure the distance of each pair, reduce, weigh."""
+    """One comparison of layers: represent both, project, measure the distance of each pair, reduce, weigh.
+
+    Where a pair names several layers on a side, `combine` makes one target of the teacher's; without it they are laid
+    side by side, before the projection. `flow` gives every pair its weight in the sum (transport).
+
+    With the view `mixed` the models see mixed examples (MixUp). A match `against` the student compares what it shows on
+    mixed examples with the mix of what it shows on the plain ones (consistency), `detach`ed or not; of a pair only the
+    student's layer counts.
+    """
 
     name: str
     represent: Representation
     pair: Pair
     distance: Distance
     project: Project | None = None
+    combine: Combine | None = None
+    flow: Callable[[int, int], nn.Module] | None = None
     reduction: str = "mean"
     over_pairs: Literal["sum", "mean"] = "sum"
-    weight: float = 1.0
+    weight: float | Schedule = 1.0
+    view: Literal["plain", "mixed"] = "plain"
+    against: Literal["teacher", "student"] = "teacher"
+    detach: bool = True
+
+    def weight_at(self, clock: Clock) -> float:
+        """The weight at this time."""
+        return self.weight(clock) if callable(self.weight) else self.weight
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,6 +204,22 @@ class Prediction:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Mixing:
+    """How examples are mixed: lambda of Beta(alpha, alpha) once a batch, with partners drawn or in reversed order.
+
+    `larger` takes max(lambda, 1 - lambda), as the released CR-ILD code does.
+    """
+
+    alpha: float = 1.0
+    pairing: Literal["random", "reverse"] = "random"
+    larger: bool = False
+
+    def __post_init__(self) -> None:
+        if self.alpha <= 0:
+            raise Fault(f"alpha is {self.alpha:g}: give a number above 0")
+
+
+@dataclass(frozen=True, kw_only=True)
 class Stage:
     """A share of the training steps with its own losses: matches, prediction matching, and the labels' loss."""
 
@@ -132,6 +228,7 @@ class Stage:
     prediction: Prediction | None = None
     hard_weight: float = 1.0
     share: float = 1.0
+    mixing: Mixing | None = None
 
     @property
     def needs_teacher(self) -> bool:
@@ -157,6 +254,8 @@ def part_name(part: Callable[..., Any] | Representation) -> str:
     if isinstance(part, Representation):
         return part.name
     if isinstance(part, partial):
-        options = ", ".join(f"{key}={value!r}" for key, value in part.keywords.items())
+        options = ", ".join(
+            f"{key}={part_name(value) if callable(value) else repr(value)}" for key, value in part.keywords.items()
+        )
         return f"{part_name(part.func)}({options})"
     return str(getattr(part, "__name__", type(part).__name__))

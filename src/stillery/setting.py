@@ -9,15 +9,29 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import field
 from typing import Any, TypeVar
 
 from stillery.faults import Gathered, nearest
 
-__all__ = ["fault_of", "kind_of", "make", "setting"]
+__all__ = ["Named", "kind_of", "make", "option_name", "setting"]
 
 Settings = TypeVar("Settings")
+
+Named = Callable[[str], str]
+"""How a fault calls a setting: by its option on the command line, by file and key in a run file."""
+
+_WORDS = {int: "a whole number", float: "a number", str: "a text", dict: "a table"}
+
+
+def option_name(name: str) -> str:
+    """The command-line option of a setting.
+
+    >>> option_name("max_length")
+    '--max-length'
+    """
+    return f"--{name.replace('_', '-')}"
 
 
 def setting(
@@ -35,18 +49,15 @@ def setting(
 
 
 def kind_of(hint: Any) -> Any:
-    """The type a setting holds when it is given: `int` for `int | None`."""
+    """The type a setting holds when it is given: `int` for `int | None`, `dict` for `dict[str, Any]`."""
     if isinstance(hint, types.UnionType):
-        return next(kind for kind in typing.get_args(hint) if kind is not type(None))
-    return hint
+        hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
+    return typing.get_origin(hint) or hint
 
 
-def fault_of(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str | None:
+def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> str | None:
     """What is wrong with a setting's value, or None."""
-    kind = kind_of(hint)
-    if value is None:
-        return None if kind is not hint else f"{name} is not given"
-    if typing.get_origin(kind) is tuple:
+    if kind is tuple:
         if isinstance(value, (list, tuple)) and all(type(item) is int and item >= 1 for item in value):
             return None
         return f"{name} is {value!r}: give a list of layer numbers from 1 on"
@@ -55,8 +66,7 @@ def fault_of(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str
     if kind is float and type(value) is int:
         value = float(value)
     if type(value) is not kind:
-        word = {int: "a whole number", float: "a number", str: "a text", dict: "a table"}[kind]
-        return f"{name} is {value!r}: give {word}"
+        return f"{name} is {value!r}: give {_WORDS[kind]}"
     if kind is float and not math.isfinite(value):
         return f"{name} is {value!r}: give a finite number"
     if limits.get("choices") and value not in limits["choices"]:
@@ -70,23 +80,24 @@ def fault_of(name: str, value: Any, hint: Any, limits: Mapping[str, Any]) -> str
     return None
 
 
-def make(kind: type[Settings], values: Mapping[str, Any], where: str, faults: Gathered) -> Settings:
-    """The settings object of the given values; unknown names and wrong values are noted in `faults`."""
+def make(
+    kind: type[Settings], values: Mapping[str, Any], named: Named, faults: Gathered
+) -> tuple[Settings, frozenset[str]]:
+    """The settings object of the given values, and the names of those that are wrong and hold their default instead.
+
+    Each of the wrong ones, and each name that is none, is noted in `faults`.
+    """
     hints = typing.get_type_hints(kind)
     known = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
     good: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
-            faults.add(f"{where}{name} is not a setting: {nearest(name, known)}")
+            faults.add(f"{named(name)} is not a setting: {nearest(name, known)}")
             continue
-        fault = fault_of(f"{where}{name}", value, hints[name], known[name].metadata)
+        of_kind = kind_of(hints[name])
+        fault = _fault_of(named(name), value, of_kind, known[name].metadata)
         if fault:
             faults.add(fault)
-        elif isinstance(value, list):
-            good[name] = tuple(value)
         else:
-            good[name] = float(value) if kind_of(hints[name]) is float and value is not None else value
-    for name, item in known.items():
-        if name not in values and item.default is dataclasses.MISSING and item.default_factory is dataclasses.MISSING:
-            faults.add(f"{where}{name} is not given")
-    return kind(**good) if not faults.lines else typing.cast(Settings, None)
+            good[name] = of_kind(value) if of_kind in (float, tuple) else value
+    return kind(**good), frozenset(values.keys() - good.keys())

@@ -13,21 +13,19 @@ __all__ = ["check"]
 def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="RUN.toml")]) -> None:
     """Check a run file: settings, model, data, shapes. Trains nothing and writes nothing."""
     from stillery.faults import Fault
-    from stillery.jobs.settings import Distill, Finetune, read_toml, resolve
+    from stillery.jobs.distill import prepare_distill
+    from stillery.jobs.finetune import prepare_finetune
+    from stillery.jobs.runfile import ask, read_toml
+    from stillery.jobs.settings import Distill, Finetune
 
     values = read_toml(run_file)
-    where = f"{run_file}: "
-    job = values.get("job", "distill" if "teacher" in values else "finetune" if "model" in values else None)
+    job = values.get("job", "finetune" if "model" in values else "distill")
     if job == "distill":
-        from stillery.jobs.distill import prepare_distill
-
-        prepared = prepare_distill(resolve(Distill, values, where))
+        prepared = prepare_distill(ask(Distill, {}, run_file))
     elif job == "finetune":
-        from stillery.jobs.finetune import prepare_finetune
-
-        prepared = prepare_finetune(resolve(Finetune, values, where))
+        prepared = prepare_finetune(ask(Finetune, {}, run_file))
     else:
-        raise Fault(f"{where}job is {job!r}: say distill or finetune, and name the teacher or the model")
+        raise Fault(f"{run_file}: job is {job!r}: choose from distill, finetune")
     for line in prepared.summary():
         print(line)
     print(f"{run_file}: ok")

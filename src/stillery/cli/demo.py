@@ -30,6 +30,8 @@ def demo(
     console.print(table(result.rows))
     console.print()
     if result.reused:
-        print(f"{result.reused} of 4 models were there already in {folder} and were reused; remove it to start anew")
+        print(
+            f"{result.reused} of {len(result.rows)} models were in {folder} already and are reused; remove it to redo"
+        )
     print(f"done in {result.seconds:.0f} s; the forward-matched student is in {result.student}")
     print(load_line(result.student))

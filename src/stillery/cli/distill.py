@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import with_settings
-from stillery.jobs.settings import DataSettings, Distill, MethodSettings, StudentSettings, merged, resolve
+from stillery.jobs.runfile import ask
+from stillery.jobs.settings import DataSettings, Distill, MethodSettings, StudentSettings
+from stillery.setting import option_name
 from stillery.train.settings import Training
 
 __all__ = ["distill"]
@@ -25,8 +27,8 @@ def distill(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
     """Distil a fine-tuned teacher into a smaller student."""
-    run = resolve(Distill, merged(config, {"teacher": teacher} | settings), f"{config}: " if config else "")
+    asked = ask(Distill, {"teacher": teacher} | settings, config, option_name)
     from stillery.cli.show import show_result
     from stillery.jobs.distill import run_distill
 
-    show_result(run_distill(run, out, resume=resume))
+    show_result(run_distill(asked, out, resume=resume))

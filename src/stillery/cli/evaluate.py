@@ -7,9 +7,8 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import with_settings
-from stillery.faults import Gathered
-from stillery.jobs.settings import DataSettings
-from stillery.setting import make
+from stillery.jobs.settings import DataSettings, data_settings
+from stillery.setting import option_name
 
 __all__ = ["evaluate"]
 
@@ -26,9 +25,7 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a model on labelled text, with 95% intervals, and beside its teacher."""
-    faults = Gathered()
-    data = make(DataSettings, settings, "--", faults)
-    faults.raise_any()
+    data = data_settings(settings, option_name)
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.evaluate import run_evaluate
 

@@ -8,7 +8,9 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import with_settings
-from stillery.jobs.settings import DataSettings, Finetune, merged, resolve
+from stillery.jobs.runfile import ask
+from stillery.jobs.settings import DataSettings, Finetune
+from stillery.setting import option_name
 from stillery.train.settings import Training
 
 __all__ = ["finetune"]
@@ -25,8 +27,8 @@ def finetune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
     """Fine-tune a pretrained model on your labelled text."""
-    run = resolve(Finetune, merged(config, {"model": model} | settings), f"{config}: " if config else "")
+    asked = ask(Finetune, {"model": model} | settings, config, option_name)
     from stillery.cli.show import show_result
     from stillery.jobs.finetune import run_finetune
 
-    show_result(run_finetune(run, out, resume=resume))
+    show_result(run_finetune(asked, out, resume=resume))

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 import sys
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, NoReturn
 
-import click
 import typer
 
 from stillery.cli.check import check
@@ -22,10 +22,13 @@ from stillery.faults import Fault, Stopped
 
 __all__ = ["app", "main"]
 
+# What a wrong command line raises; where its class lives depends on the version of typer.
+_USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
+_INTERRUPTED, _READER_GONE = 130, 141
+
 app = typer.Typer(
     name="stillery",
     help="Distil a large Transformer language model into a smaller one, layer by layer.",
-    no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -35,39 +38,45 @@ for command in (demo, finetune, distill, evaluate, predict, methods, pairs, laye
 
 
 @app.callback(invoke_without_command=True)
-def _version(version: bool = typer.Option(False, "--version", help="Show the version and exit.")) -> None:
+def _without_command(
+    context: typer.Context, version: bool = typer.Option(False, "--version", help="Show the version and exit.")
+) -> None:
     if version:
         from importlib.metadata import version as installed
 
         print(f"stillery {installed('stillery')}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        print(context.get_help())
 
 
-def _fail(lines: tuple[str, ...], code: int) -> None:
+def _fail(lines: Sequence[str], code: int) -> NoReturn:
     for line in lines:
         print(f"stillery: {line}", file=sys.stderr)
     sys.exit(code)
 
 
-def main(arguments: list[str] | None = None) -> Any:
+def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends with one line per fault and exit code 2, never with a traceback."""
-    # Progress bars of other libraries would break ours.
+    # Bars and warnings of other libraries would break ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        code = app(args=arguments, standalone_mode=False)
-        sys.exit(code if isinstance(code, int) else 0)
+        code = app(args=arguments, standalone_mode=False) or 0
+        sys.stdout.flush()
     except Fault as fault:
         _fail(fault.lines, 2)
     except Stopped as stopped:
-        _fail((str(stopped),), 1)
-    except click.exceptions.Abort:
-        _fail(("interrupted",), 130)
-    except click.ClickException as error:
-        _fail((" ".join(error.format_message().split()),), 2)
-    except KeyboardInterrupt:
-        _fail(("interrupted; go on later with --resume where the command has it",), 130)
+        _fail([str(stopped)], 1)
+    except _USAGE_ERROR as error:
+        _fail([" ".join(error.format_message().split())], 2)
+    except (KeyboardInterrupt, typer.Abort):
+        code = _INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does.
+        # The reader of our output went away, as `| head` does; what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(141)
+        code = _READER_GONE
+    if code == _INTERRUPTED:
+        _fail(["interrupted; finetune and distill go on with --resume"], code)
+    sys.exit(code)

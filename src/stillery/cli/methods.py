@@ -40,10 +40,11 @@ def _show(method: dict[str, Any]) -> None:
             square = ", times T^2" if soft["square"] else ""
             print(f"  soft: {soft['divergence']} at temperature {soft['temperature']:g}{square}, x {soft['weight']:g}")
         for match in stage["matches"]:
+            weight = match["weight"] if isinstance(match["weight"], str) else f"{match['weight']:g}"
             print(
                 f"  {match['name']}: {match['represent']}, {match['pair']}, {match['project'] or 'no projection'}, "
                 f"{match['distance']}, {match['reduction']} within and {match['over_pairs']} over pairs, "
-                f"x {match['weight']:g}"
+                f"x {weight}"
             )
     print("options (--option NAME=VALUE):")
     for option, default in method["options"].items():

@@ -4,99 +4,95 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import tomllib
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any
 
 import typer
 
 from stillery.faults import Fault
-from stillery.setting import kind_of
+from stillery.setting import kind_of, option_name
 
-__all__ = ["layer_list", "method_options", "with_settings"]
-
-# The order in which --help shows the groups.
-_PANELS = {
-    "DataSettings": "Data",
-    "StudentSettings": "Student",
-    "MethodSettings": "Method",
-    "Training": "Training",
-}
+__all__ = ["method_options", "with_settings"]
 
 
-def layer_list(text: str | None) -> list[int] | None:
+def _layer_list(text: str) -> list[int]:
     """Layer numbers from text such as 2,5,8."""
-    if text is None:
-        return None
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
         raise Fault(f"--copy-layers {text}: give layer numbers with commas, such as 2,5,8") from None
 
 
-def method_options(given: list[str] | None) -> dict[str, Any] | None:
-    """A method's own options from NAME=VALUE texts."""
-    if not given:
-        return None
+def method_options(given: Sequence[str]) -> dict[str, Any]:
+    """A method's own options from NAME=VALUE texts; a value that reads as a number or truth value is one.
+
+    >>> method_options(["layers=last", "layer-weight=10"])
+    {'layers': 'last', 'layer_weight': 10}
+    """
     options: dict[str, Any] = {}
     for item in given:
-        name, equals, value = item.partition("=")
+        name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name:
             raise Fault(f"--option {item}: give NAME=VALUE")
-        options[name.strip().replace("-", "_")] = value.strip()
+        options[name.replace("-", "_")] = _scalar(value)
     return options
 
 
-def _option(item: dataclasses.Field[Any], hint: Any, panel: str) -> tuple[Any, Any]:
-    """The annotation and default of one setting's option; every default is None, which means not given."""
-    kind, help_text = kind_of(hint), item.metadata["help"]
-    flag = "--" + item.name.replace("_", "-")
+def _scalar(text: str) -> Any:
+    try:
+        value = tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+    return value if isinstance(value, (int, float)) else text
+
+
+def _annotation(item: dataclasses.Field[Any], hint: Any) -> Any:
+    """How typer sees one setting; every option defaults to None, which means not given."""
+    kind, flag, help_text = kind_of(hint), option_name(item.name), item.metadata["help"]
     if item.default is not None and item.default is not dataclasses.MISSING:
         shown = str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
         help_text = f"{help_text}  [default: {shown}]"
-    if item.name == "options":
-        option = typer.Option("--option", help=help_text, metavar="NAME=VALUE", rich_help_panel=panel)
-        return Annotated[list[str] | None, option], None
-    if typing.get_origin(kind) is tuple:
-        option = typer.Option(flag, help=help_text, metavar="LIST", rich_help_panel=panel)
-        return Annotated[str | None, option], None
+    if kind is dict:
+        return Annotated[list[str] | None, typer.Option("--option", help=help_text, metavar="NAME=VALUE")]
+    if kind is tuple:
+        return Annotated[str | None, typer.Option(flag, help=help_text, metavar="LIST")]
     if kind is bool:
-        option = typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text, rich_help_panel=panel)
-        return Annotated[bool | None, option], None
-    choices = item.metadata.get("choices")
-    metavar = "|".join(choices) if choices else None
-    option = typer.Option(flag, help=help_text, metavar=metavar, rich_help_panel=panel)
-    return Annotated[kind | None, option], None
+        return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
+    choices = item.metadata["choices"]
+    return Annotated[kind | None, typer.Option(flag, help=help_text, metavar="|".join(choices) if choices else None)]
 
 
 def with_settings(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting of the groups; it receives those as its `settings` dictionary."""
+    hints = {group: typing.get_type_hints(group) for group in groups}
+    annotations = {
+        item.name: _annotation(item, hints[group][item.name]) for group in groups for item in dataclasses.fields(group)
+    }
+    added = [
+        inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+        for name, annotation in annotations.items()
+    ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = inspect.signature(command, eval_str=True)
-        parameters = [parameter for parameter in own.parameters.values() if parameter.name != "settings"]
-        names = []
-        for group in groups:
-            hints = typing.get_type_hints(group)
-            for item in dataclasses.fields(group):
-                annotation, default = _option(item, hints[item.name], _PANELS[group.__name__])
-                names.append(item.name)
-                parameters.append(
-                    inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
-                )
+        own = [
+            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+            for parameter in inspect.signature(command, eval_str=True).parameters.values()
+            if parameter.name != "settings"
+        ]
 
         def run(**given: Any) -> None:
-            settings = {name: given.pop(name) for name in names}
-            if "copy_layers" in settings:
-                settings["copy_layers"] = layer_list(settings["copy_layers"])
-            if "options" in settings:
-                settings["options"] = method_options(settings["options"])
-            command(**given, settings={name: value for name, value in settings.items() if value is not None})
+            # An option that may be given again is an empty list when it is not.
+            said = {name: value for name in annotations if (value := given.pop(name)) not in (None, [])}
+            for name, read in (("copy_layers", _layer_list), ("options", method_options)):
+                if name in said:
+                    said[name] = read(said[name])
+            command(**given, settings=said)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        keyword = [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY) for parameter in parameters]
-        run.__signature__ = inspect.Signature(keyword)  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in keyword}
+        run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
         return run
 
     return decorate

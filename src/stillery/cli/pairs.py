@@ -27,14 +27,14 @@ def pairs(
 
     if layers > teacher_layers:
         raise Fault(f"--layers {layers}: a student cannot be deeper than its teacher of {teacher_layers} layers")
-    recipe = methods.build(method, method_options(option))
+    recipe = methods.build(method, method_options(option or []))
     clock = Clock(seed=seed, epoch=epoch - 1)
     found = {
         match.name: match.pair(layers, teacher_layers, clock) for stage in recipe.stages for match in stage.matches
     }
     if json:
         merged = dict.fromkeys(pair for pairs_of_match in found.values() for pair in pairs_of_match)
-        print_json([list(pair) for pair in merged])
+        print_json(list(merged), indent=None)
         return
     if not found:
         print(f"{method} matches no layers")

@@ -6,17 +6,15 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
 if TYPE_CHECKING:
     from stillery.jobs.finish import Result
 
 __all__ = ["load_line", "print_json", "show_evaluation", "show_result"]
 
 
-def print_json(value: Any) -> None:
+def print_json(value: Any, indent: int | None = 2) -> None:
     """Print a value as JSON on stdout."""
-    print(json.dumps(value, indent=2))
+    print(json.dumps(value, indent=indent))
 
 
 def load_line(folder: object) -> str:
@@ -43,7 +41,11 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
 
 
 def show_result(result: Result) -> None:
-    """Print what a run came to and where it is."""
+    """Print what a run came to and where it is, once however many processes ran it."""
+    from accelerate import PartialState
+
+    if not PartialState().is_main_process:
+        return
     show_evaluation(result.metrics)
     cost = result.metrics["cost"]
     faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
@@ -51,5 +53,5 @@ def show_result(result: Result) -> None:
         f"  {cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB, {cost['latency_ms']:.1f} ms a text{faster}, "
         f"trained {cost['train_seconds']:.0f} s"
     )
-    Console(highlight=False, soft_wrap=True).print(f"model: {result.student}", markup=False)
+    print(f"model: {result.student}")
     print(load_line(result.student))

@@ -42,8 +42,11 @@ class Writer:
 
 
 @contextmanager
-def write_rows(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
-    """Write a file in the format of its suffix; it appears whole when the block ends and not at all when it fails."""
+def write_rows(path: Path, columns: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> Iterator[Writer]:
+    """Write a file in the format of its suffix; it appears whole when the block ends and not at all when it fails.
+
+    Parquet columns have the given `types`, others that of their first rows.
+    """
     path = Path(path)
     kind = format_of(path)
     if path.is_dir():
@@ -56,7 +59,11 @@ def write_rows(path: Path, columns: Sequence[str]) -> Iterator[Writer]:
     try:
         with ExitStack() as stack:
             with _writable(path):
-                put = _parquet(stack, temporary, names) if kind == "parquet" else _text(stack, temporary, names, kind)
+                put = (
+                    _parquet(stack, temporary, names, types or {})
+                    if kind == "parquet"
+                    else _text(stack, temporary, names, kind)
+                )
             yield Writer(path=path, columns=names, put=put)
             with _writable(path):
                 stack.close()
@@ -94,7 +101,9 @@ def _text(stack: ExitStack, path: Path, names: Sequence[str], kind: str) -> Call
     return put
 
 
-def _parquet(stack: ExitStack, path: Path, names: Sequence[str]) -> Callable[[dict[str, list[Any]]], None]:
+def _parquet(
+    stack: ExitStack, path: Path, names: Sequence[str], types: Mapping[str, pa.DataType]
+) -> Callable[[dict[str, list[Any]]], None]:
     writers: list[pq.ParquetWriter] = []
 
     def write(table: pa.Table) -> None:
@@ -108,7 +117,7 @@ def _parquet(stack: ExitStack, path: Path, names: Sequence[str]) -> Callable[[di
             write(pa.table({name: pa.array([], type=pa.string()) for name in names}))
 
     stack.callback(finish)
-    return lambda rows: write(pa.table(rows))
+    return lambda rows: write(pa.table({name: pa.array(values, type=types.get(name)) for name, values in rows.items()}))
 
 
 def _plain(value: Any) -> Any:

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from stillery.jobs.settings import Distill, Finetune, to_toml
+from stillery.jobs.runfile import to_toml
+from stillery.jobs.settings import Distill, Finetune
 
 __all__ = ["Facts", "card"]
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
 from stillery.data.examples import Examples
 from stillery.data.labels import Labels
 from stillery.evaluate.predictions import predict_logits
 from stillery.evaluate.report import evaluation
-from stillery.faults import Fault
-from stillery.jobs.inputs import examples_to_score, token_limit, tokens_of
+from stillery.faults import Fault, Gathered
+from stillery.jobs.inputs import check_batch_size, examples_to_score, to_device, token_limit, tokens_of
 from stillery.jobs.settings import DataSettings
 from stillery.models.load import Loaded, load_classifier
 
@@ -21,8 +20,7 @@ __all__ = ["run_evaluate"]
 
 
 def _logits(loaded: Loaded, examples: Examples, max_length: int, batch_size: int) -> NDArray[np.float32]:
-    if torch.cuda.is_available():
-        loaded.model.to("cuda")  # type: ignore[arg-type]
+    to_device(loaded.model)
     limit = token_limit(max_length, loaded.model.config)
     tokens = tokens_of(examples, loaded.tokenizer, limit, loaded.name)
     return predict_logits(
@@ -49,15 +47,23 @@ def run_evaluate(
     model: str, data: DataSettings, *, against: str | None = None, part: str | None = None, batch_size: int = 64
 ) -> dict[str, Any]:
     """Metrics of a model in percent with 95% intervals; with `against`, the teacher's too and their agreement."""
-    loaded = load_classifier(model)
-    labels = Labels.of_model(loaded.model.config)
-    teacher = load_classifier(against) if against is not None else None
-    order = _in_order_of(labels, Labels.of_model(teacher.model.config), teacher.name) if teacher else []
-    task, examples = examples_to_score(data, labels, part)
-    if examples.labels is None:
-        raise Fault(f"{task}: there are no labels to score against; use `stillery predict` for new text")
-    logits = _logits(loaded, examples, data.max_length, batch_size)
+    check_batch_size(batch_size)
+    faults = Gathered()
+    loaded: Loaded | None = None
+    teacher: Loaded | None = None
+    with faults.catch():
+        loaded = load_classifier(model)
+    with faults.catch():
+        teacher = load_classifier(against) if against is not None else None
+    if loaded is not None:
+        with faults.catch():
+            labels = Labels.of_model(loaded.model.config)
+            task, examples = examples_to_score(data, labels, part)
+    faults.raise_any()
+    assert loaded is not None and examples.labels is not None
     teacher_logits = None
     if teacher is not None:
+        order = _in_order_of(labels, Labels.of_model(teacher.model.config), teacher.name)
         teacher_logits = _logits(teacher, examples, data.max_length, batch_size)[:, order]
+    logits = _logits(loaded, examples, data.max_length, batch_size)
     return evaluation(task, examples.labels, logits, labels, teacher_logits)

@@ -8,28 +8,33 @@ from pathlib import Path
 import torch
 
 from stillery.data.examples import Parts
-from stillery.faults import Gathered
 from stillery.jobs.finish import Result
+from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training, data_fingerprint
-from stillery.jobs.settings import Finetune
+from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.models.load import Loaded, fingerprint, load_classifier
 from stillery.recipe import Stage
 
 __all__ = ["prepare_finetune", "run_finetune"]
 
 
-def prepare_finetune(run: Finetune) -> Prepared:
+def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
     """Load and check everything; all faults are reported together."""
-    faults = Gathered()
+    run, faults = asked.run, asked.gathered()
     parts: Parts | None = None
     model: Loaded | None = None
-    check_training(run, faults)
-    with faults.catch():
-        parts = parts_of(run.data, None)
-    with faults.catch(), torch.random.fork_rng(devices=[]):
-        torch.manual_seed(run.training.seed)
-        model = load_classifier(run.model, labels=parts.labels.count if parts else 2)
+    if out is not None:
+        with faults.catch():
+            check_place(out)
+    check_training(run.training, faults)
+    if asked.clear(*EXAMPLES):
+        with faults.catch():
+            parts = parts_of(run.data, None)
+    if asked.clear("model"):
+        with faults.catch(), torch.random.fork_rng(devices=[]):
+            torch.manual_seed(run.training.seed)
+            model = load_classifier(run.model, labels=parts.labels.count if parts else 2)
     faults.raise_any()
     assert parts is not None and model is not None
     config = model.model.config
@@ -37,7 +42,7 @@ def prepare_finetune(run: Finetune) -> Prepared:
     config.problem_type = "regression" if parts.labels.regression else "single_label_classification"
     prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
-    new = sorted(name for name in model.missing)
+    new = sorted(model.missing)
     return Prepared(
         run=dataclasses.replace(run, fingerprints=prints),
         model=model.model,
@@ -50,6 +55,6 @@ def prepare_finetune(run: Finetune) -> Prepared:
     )
 
 
-def run_finetune(run: Finetune, out: Path, *, resume: bool = False) -> Result:
+def run_finetune(asked: Asked[Finetune], out: Path, *, resume: bool = False) -> Result:
     """Fine-tune and write the run folder."""
-    return carry_out(prepare_finetune(run), out, resume=resume)
+    return carry_out(prepare_finetune(asked, out), out, resume=resume)

@@ -49,7 +49,7 @@ class Scored:
     labels: Labels
 
 
-def single_inputs(scored: Scored, pad_id: int) -> list[dict[str, Any]]:
+def _single_inputs(scored: Scored, pad_id: int) -> list[dict[str, Any]]:
     """A few examples one by one, without padding, to measure latency on."""
     count = min(_LATENCY_EXAMPLES, len(scored.examples))
     return [
@@ -89,7 +89,7 @@ def finish(
     if teacher is not None:
         teacher.cpu()
     metrics["cost"] = cost(
-        model, student, single_inputs(scored, pad_id), length=length, train_seconds=outcome.seconds, teacher=teacher
+        model, student, _single_inputs(scored, pad_id), length=length, train_seconds=outcome.seconds, teacher=teacher
     )
     metrics["training"] = {
         "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early

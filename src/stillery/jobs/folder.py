@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 
 from stillery.atomic import atomic_file, remove_leftovers
 from stillery.faults import Fault
-from stillery.jobs.settings import Distill, Finetune, to_toml
+from stillery.jobs.runfile import read_toml, to_toml
+from stillery.jobs.settings import Distill, Finetune
 
-__all__ = ["finished", "open_folder", "read_metrics", "write_json"]
+__all__ = ["begin", "check_place", "finished", "is_done", "read_metrics", "write_json"]
 
 
 def finished(out: Path) -> bool:
@@ -20,36 +22,59 @@ def finished(out: Path) -> bool:
     return (out / "metrics.json").is_file() and (out / "student" / "config.json").is_file()
 
 
-def open_folder(out: Path, run: Finetune | Distill, *, resume: bool, write: bool = True) -> bool:
-    """Make the folder of a run, or go on with it; return whether the run in it is finished already.
+def check_place(out: Path) -> None:
+    """Refuse a place where no run can be: a file, or a folder that holds something else."""
+    try:
+        nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
+        if not nearest.is_dir():
+            raise Fault(f"--out {out}: {nearest} is a file; give a folder")
+        if not os.access(nearest, os.W_OK | os.X_OK):
+            raise Fault(f"--out {out}: {nearest} cannot be written to; give another folder")
+        if out.is_dir() and not (out / "run.toml").is_file() and any(out.iterdir()):
+            raise Fault(f"--out {out} is not empty and holds no run: give another folder")
+    except OSError as error:
+        raise Fault(f"--out {out} cannot be read ({error.strerror or error}): give another folder") from None
 
-    A folder that holds another run, or anything else, is refused.
-    """
-    if out.exists() and not out.is_dir():
-        raise Fault(f"{out} is a file: give a folder for --out")
-    text = to_toml(run)
-    written = out / "run.toml"
-    if not written.is_file():
-        if out.is_dir() and any(out.iterdir()):
-            raise Fault(f"{out} is not empty and holds no run: give another --out")
-        if write:
-            _write_text(written, text)
+
+def is_done(out: Path, run: Finetune | Distill, *, resume: bool) -> bool:
+    """Whether this very run is finished in the folder; a folder that it may not be written to is refused."""
+    check_place(out)
+    if not (out / "run.toml").is_file():
         return False
-    different = _differences(tomllib.loads(written.read_text(encoding="utf-8")), tomllib.loads(text))
+    different = _differences(read_toml(out / "run.toml"), tomllib.loads(to_toml(run)))
     if different:
-        raise Fault(f"{out} holds another run (it differs in {', '.join(different)}): give another --out")
-    if not resume:
-        state = "a finished" if finished(out) else "an unfinished"
-        advice = "give another --out" if finished(out) else "go on with --resume, or give another --out"
-        raise Fault(f"{out} holds {state} run of these settings: {advice}")
-    if write:
-        remove_leftovers(out)
-    return finished(out)
+        raise Fault(f"--out {out} holds another run (it differs in {', '.join(different)}): give another folder")
+    if resume:
+        return finished(out)
+    if finished(out):
+        raise Fault(f"--out {out} holds this run already, finished: give another folder, or read it with --resume")
+    raise Fault(f"--out {out} holds this run, unfinished: go on with --resume, or give another folder")
+
+
+def begin(out: Path, run: Finetune | Distill) -> None:
+    """Make the folder of a run, or clear it of what a killed process left half-written."""
+    try:
+        if (out / "run.toml").is_file():
+            remove_leftovers(out)
+        else:
+            _write_text(out / "run.toml", to_toml(run))
+    except OSError as error:
+        raise Fault(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    names = sorted(ours.keys() | theirs.keys())
-    return [name for name in names if ours.get(name) != theirs.get(name)]
+    """The settings in which two runs differ, and the inputs whose content does."""
+    before, now = _inputs(ours), _inputs(theirs)
+    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints"})
+    inputs = sorted(before.keys() | now.keys())
+    settings = [name for name in names if ours.get(name) != theirs.get(name)]
+    changed = [name for name in inputs if before.get(name) != now.get(name) and name not in settings]
+    return settings + [f"the content of {name}" for name in changed]
+
+
+def _inputs(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = values.get("fingerprints")
+    return found if isinstance(found, Mapping) else {}
 
 
 def _write_text(path: Path, text: str) -> None:

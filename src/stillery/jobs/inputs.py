@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+import torch
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.data.examples import Examples, Parts, load, load_for_scoring
+from stillery.data.folders import PARTS
 from stillery.data.labels import Labels
 from stillery.data.tasks import load_task
 from stillery.data.tokens import Tokens, tokenise
@@ -15,11 +17,12 @@ from stillery.jobs.settings import DataSettings
 from stillery.models.family import longest_input
 from stillery.progress import say
 
-__all__ = ["examples_to_score", "parts_of", "token_limit", "tokens_of"]
+__all__ = ["check_batch_size", "examples_to_score", "parts_of", "to_device", "token_limit", "tokens_of"]
 
 
 def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
     """Train, dev and test parts; with `labels`, a model's, in the model's order of classes."""
+    _check_kind(data, labels)
     if data.task is not None:
         return load_task(data.task, labels)
     assert data.data is not None
@@ -35,19 +38,39 @@ def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
 
 def examples_to_score(data: DataSettings, labels: Labels, part: str | None) -> tuple[str, Examples]:
     """The name of the task and the examples a model is scored on."""
+    if part is not None and part not in PARTS:
+        raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
+    _check_kind(data, labels)
     if data.task is not None:
         parts = load_task(data.task, labels)
-        chosen = {"train": parts.train, "dev": parts.dev, "test": parts.test}.get(part or "test")
-        if chosen is None:
-            raise Fault(f"--part {part}: choose train, dev or test")
+        chosen = {"train": parts.train, "dev": parts.dev, "test": parts.test}[part or "test"]
+        assert chosen is not None
         return data.task, chosen
-    if data.data is None:
-        raise Fault("give either --data (a file or folder) or --task (a name)")
+    assert data.data is not None
     path = Path(data.data)
     examples = load_for_scoring(
         path, part=part, text=data.text, text_pair=data.text_pair, label=data.label, labels=labels
     )
     return path.resolve().name, examples
+
+
+def _check_kind(data: DataSettings, labels: Labels | None) -> None:
+    """Refuse to read as scores what a model learnt as classes, and the other way round."""
+    if labels is not None and data.regression not in (None, labels.regression):
+        option, gives = ("--regression", "classes") if data.regression else ("--no-regression", "a number")
+        raise Fault(f"{option}: the model predicts {gives}; leave the option out")
+
+
+def check_batch_size(batch_size: int) -> None:
+    """Refuse a batch of nothing."""
+    if batch_size < 1:
+        raise Fault(f"the batch size is {batch_size}: it must be at least 1")
+
+
+def to_device(model: PreTrainedModel) -> None:
+    """Move a model that is only to be asked to the GPU, if there is one."""
+    if torch.cuda.is_available():
+        model.to("cuda")  # type: ignore[arg-type]
 
 
 def token_limit(max_length: int, *configs: PreTrainedConfig) -> int:

@@ -5,16 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from stillery.data.labels import Labels
-from stillery.data.stream import TextBatch, stream_texts
+from stillery.data.stream import TextBatch, TextFile, open_texts
 from stillery.data.tokens import tokenise
 from stillery.data.writing import write_rows
 from stillery.evaluate.metrics import predicted
 from stillery.evaluate.predictions import predict_logits, probabilities
-from stillery.faults import Fault
-from stillery.jobs.inputs import token_limit
-from stillery.models.load import load_classifier
-from stillery.progress import bar, quiet
+from stillery.faults import Fault, Gathered
+from stillery.jobs.inputs import check_batch_size, to_device, token_limit
+from stillery.models.load import Loaded, load_classifier
+from stillery.progress import bar, quiet, say
 
 __all__ = ["run_predict"]
 
@@ -30,42 +32,74 @@ def run_predict(
     batch_size: int = 64,
 ) -> int:
     """Write every row of a file with its `prediction` and, for classes, a `probability_NAME` each; return the rows."""
+    check_batch_size(batch_size)
+    loaded, labels, file = _checked(model, data, out, text, text_pair)
+    added, cut = _added(labels), 0
+    with write_rows(out, [*file.names, *added], file.types) as writer, bar("predict", file.rows) as shown:
+        limit = token_limit(max_length, loaded.model.config)
+        to_device(loaded.model)
+        for rows in file.batches():
+            answers, cut_here = _answers(rows, loaded, labels, limit, batch_size)
+            kept = {name: _column(rows, name, file.types[name]) for name in file.names}
+            writer.write(kept | dict(zip(added, answers, strict=True)))
+            cut += cut_here
+            shown.advance(len(rows.examples))
+    if cut:
+        say(f"{cut} of {file.rows} texts are longer than {limit} tokens and were cut")
+    return file.rows
+
+
+def _column(rows: TextBatch, name: str, kind: pa.DataType) -> list[Any]:
+    """A column's values as they are; as text where the file mixes kinds that have nothing in common."""
+    values: list[Any] = rows.batch.column(name).to_pylist()
+    if pa.types.is_string(kind):
+        return [value if value is None or isinstance(value, str) else str(value) for value in values]
+    return values
+
+
+def _checked(
+    model: str, data: Path, out: Path, text: str | None, text_pair: str | None
+) -> tuple[Loaded, Labels, TextFile]:
+    """Everything that is needed; all faults are reported together."""
+    faults = Gathered()
+    loaded: Loaded | None = None
+    file: TextFile | None = None
     if out.resolve() == data.resolve():
-        raise Fault(f"--out {out} is the input file: give another name")
-    loaded = load_classifier(model)
-    labels = Labels.of_model(loaded.model.config)
-    limit = token_limit(max_length, loaded.model.config)
-    added = ["prediction"] + ([] if labels.regression else [f"probability_{name}" for name in labels.names])
-    batches = stream_texts(data, text=text, text_pair=text_pair)
-    first = next(batches, None)
-    if first is None:
-        raise Fault(f"{data}: the file has no rows")
-    columns = first.batch.schema.names
-    clash = [name for name in added if name in columns]
+        faults.add(f"--out {out} is the input file: give another name")
+    with faults.catch():
+        loaded = load_classifier(model)
+        labels = Labels.of_model(loaded.model.config)
+    with faults.catch():
+        file = open_texts(data, text=text, text_pair=text_pair)
+    faults.raise_any()
+    assert loaded is not None and file is not None
+    clash = [name for name in _added(labels) if name in file.names]
     if clash:
-        raise Fault(f"{data} already has the column {clash[0]!r}: rename it")
-    rows = 0
-    with write_rows(out, [*columns, *added]) as writer, bar("predict", None) as shown:
-        current: TextBatch | None = first
-        while current is not None:
-            with quiet():
-                tokens = tokenise(current.examples, loaded.tokenizer, limit)
-            logits = predict_logits(
-                loaded.model,
-                tokens,
-                current.examples,
-                pad_id=int(loaded.tokenizer.pad_token_id),
-                batch_size=batch_size,
-                progress=False,
-            )
-            values: dict[str, list[Any]] = {name: current.batch.column(name).to_pylist() for name in columns}
-            guess = predicted(logits, labels).tolist()
-            values["prediction"] = guess if labels.regression else [labels.names[index] for index in guess]
-            if not labels.regression:
-                for name, column in zip(added[1:], probabilities(logits, labels).T, strict=True):
-                    values[name] = [round(float(value), 6) for value in column]
-            writer.write(values)
-            rows += len(guess)
-            shown.advance(len(guess))
-            current = next(batches, None)
-    return rows
+        raise Fault(f"{data.name}: the column {clash[0]!r} is there already; rename or remove it")
+    return loaded, labels, file
+
+
+def _added(labels: Labels) -> list[str]:
+    """The names of the columns that are added to a file."""
+    return ["prediction"] + ([] if labels.regression else [f"probability_{name}" for name in labels.names])
+
+
+def _answers(
+    rows: TextBatch, loaded: Loaded, labels: Labels, limit: int, batch_size: int
+) -> tuple[list[list[Any]], int]:
+    """The values of the added columns, and how many texts were cut."""
+    with quiet():
+        tokens = tokenise(rows.examples, loaded.tokenizer, limit)
+    logits = predict_logits(
+        loaded.model,
+        tokens,
+        rows.examples,
+        pad_id=int(loaded.tokenizer.pad_token_id),
+        batch_size=batch_size,
+        progress=False,
+    )
+    guess = predicted(logits, labels).tolist()
+    if labels.regression:
+        return [guess], tokens.truncated
+    shares = [[round(float(share), 6) for share in column] for column in probabilities(logits, labels).T]
+    return [[labels.names[index] for index in guess], *shares], tokens.truncated

@@ -14,17 +14,19 @@ from stillery.evaluate.predictions import predict_logits
 from stillery.faults import Fault, Gathered
 from stillery.jobs.card import Facts
 from stillery.jobs.finish import Result, Scored, finish
-from stillery.jobs.folder import open_folder, read_metrics
+from stillery.jobs.folder import begin, is_done, read_metrics
 from stillery.jobs.inputs import token_limit, tokens_of
 from stillery.jobs.settings import Distill, Finetune
 from stillery.models.family import sizes
 from stillery.models.load import Loaded
-from stillery.progress import say
-from stillery.recipe import Stage
+from stillery.progress import console, say
+from stillery.recipe import Pairs, Stage
+from stillery.train.checkpoint import discard
 from stillery.train.log import need_tensorboard
 from stillery.train.loop import Score, TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
+from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
 
 __all__ = ["Prepared", "carry_out", "check_fingerprints", "check_training", "data_fingerprint"]
@@ -42,7 +44,7 @@ class Prepared:
     stages: tuple[Stage, ...]
     origin: tuple[str, ...]
     paper: str | None = None
-    pairs: Mapping[str, list[tuple[int, int]]]
+    pairs: Mapping[str, Pairs]
 
     def summary(self) -> list[str]:
         """What is about to run, in words."""
@@ -63,9 +65,9 @@ class Prepared:
         return lines
 
 
-def check_training(run: Finetune | Distill, faults: Gathered) -> None:
+def check_training(training: Training, faults: Gathered) -> None:
     """Note what the training options need and this machine lacks."""
-    if run.training.tensorboard:
+    if training.tensorboard:
         with faults.catch():
             need_tensorboard()
 
@@ -93,43 +95,55 @@ def _score_on(part: Scored, pad_id: int) -> Score:
     )
 
 
-def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
-    """Train and finish a run in its folder; a finished one is only read back."""
-    run, parts, labels = prepared.run, prepared.parts, prepared.parts.labels
-    accelerator = accelerator_for("fp32")
-    precision = choose(run.training.precision, accelerator.device.type)
-    if precision != "fp32":
-        accelerator = accelerator_for(precision)
-    done = open_folder(out, run, resume=resume, write=accelerator.is_main_process)
-    if done:
-        say(f"{out}: this run is finished already; nothing to do")
-        return Result(out=out, student=out / "student", metrics=read_metrics(out))
-    for line in prepared.summary():
-        say(line)
-
-    loaded = [prepared.teacher] if prepared.teacher else []
-    limit = token_limit(run.data.max_length, prepared.model.config, *(item.model.config for item in loaded))
-    last_part = "test" if parts.test is not None else "dev"
-    scored = {
+def _tokenised(prepared: Prepared, limit: int) -> dict[str, Scored]:
+    """Every part with its tokens, ready to be scored on."""
+    parts = prepared.parts
+    return {
         name: Scored(
             task=parts.source,
             part=name,
             examples=examples,
             tokens=tokens_of(examples, prepared.tokenizer, limit, name),
-            labels=labels,
+            labels=parts.labels,
         )
         for name, examples in (("train", parts.train), ("dev", parts.dev), ("test", parts.test))
         if examples is not None
     }
+
+
+def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
+    """Train and finish a run in its folder; a finished one is only read back."""
+    run, parts, teacher = prepared.run, prepared.parts, prepared.teacher
+    accelerator = accelerator_for("fp32")
+    precision = choose(run.training.precision, accelerator.device.type)
+    if precision != "fp32":
+        accelerator = accelerator_for(precision)
+    console.quiet = console.quiet or not accelerator.is_main_process
+    if is_done(out, run, resume=resume):
+        say(f"{out}: this run is finished already; nothing to do")
+        if accelerator.is_main_process:
+            # The process may have been killed after its last word and before it cleared away.
+            discard(out)
+        return Result(out=out, student=out / "student", metrics=read_metrics(out))
+    for line in prepared.summary():
+        say(line)
+
+    configs = [prepared.model.config, *([teacher.model.config] if teacher else [])]
+    limit = token_limit(run.data.max_length, *configs)
+    scored = _tokenised(prepared, limit)
     pad_id = int(prepared.tokenizer.pad_token_id)
-    teacher = prepared.teacher
     objective = Objective(
         prepared.model,
         prepared.stages,
         teacher=sizes(teacher.model.config) if teacher else None,
-        regression=labels.regression,
+        regression=parts.labels.regression,
         seed=run.training.seed,
     )
+    # Nothing is written before everything is checked, and not before every process has looked at the folder.
+    accelerator.wait_for_everyone()
+    if accelerator.is_main_process:
+        begin(out, run)
+    accelerator.wait_for_everyone()
     outcome = train(
         objective,
         TrainingData(examples=parts.train, tokens=scored["train"].tokens, pad_id=pad_id),
@@ -147,7 +161,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
             model=objective.student,
             tokenizer=prepared.tokenizer,
             teacher=teacher.model if teacher else None,
-            scored=scored[last_part],
+            scored=scored.get("test", scored["dev"]),
             outcome=outcome,
             length=limit,
             facts=Facts(run=run, data=f"{parts.source} ({parts.note})" if parts.note else parts.source,

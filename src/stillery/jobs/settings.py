@@ -1,32 +1,29 @@
-"""A run as settings: from the command line, a TOML file, or Python, all by the same names."""
+"""A run as settings: from the command line, a run file, or Python, all by the same names."""
 
 from __future__ import annotations
 
 import dataclasses
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
-import tomli_w
-
-from stillery.faults import Fault, Gathered, nearest
+from stillery.faults import Gathered, nearest
 from stillery.models.choices import HEADS, LAYER_CHOICES
-from stillery.setting import make, setting
+from stillery.setting import Named, make, setting
 from stillery.train.settings import Training
 
 __all__ = [
+    "EXAMPLES",
+    "GROUPS",
+    "Asked",
     "DataSettings",
     "Distill",
     "Finetune",
     "MethodSettings",
     "StudentSettings",
-    "flat",
-    "merged",
-    "read_toml",
+    "data_settings",
     "resolve",
-    "to_toml",
+    "setting_names",
 ]
 
 
@@ -106,96 +103,97 @@ class Distill:
 
 Run = TypeVar("Run", Finetune, Distill)
 
-_GROUPS = {"data": DataSettings, "student": StudentSettings, "method": MethodSettings, "training": Training}
-_PATHS = ("data", "teacher", "model", "init", "init_from")
+GROUPS: dict[str, type] = {
+    "data": DataSettings,
+    "student": StudentSettings,
+    "method": MethodSettings,
+    "training": Training,
+}
+"""The groups of settings a run is made of, by the name of its field."""
+
+EXAMPLES = frozenset({"data", "task", "text", "text_pair", "label", "regression"})
+"""The settings that decide which examples there are."""
 
 
-def _groups(kind: type[Run]) -> dict[str, type]:
-    return {item.name: _GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in _GROUPS}
+@dataclass(frozen=True, kw_only=True)
+class Asked(Generic[Run]):
+    """A run as it was asked for, and the faults found so far.
+
+    The settings in `wrong` hold their default, so that all else can still be checked and reported together.
+    """
+
+    run: Run
+    faults: tuple[str, ...] = ()
+    wrong: frozenset[str] = frozenset()
+
+    def clear(self, *names: str) -> bool:
+        """Whether these settings are what was asked for."""
+        return self.wrong.isdisjoint(names)
+
+    def gathered(self) -> Gathered:
+        """The faults so far, to add others to."""
+        faults = Gathered()
+        for line in self.faults:
+            faults.add(line)
+        return faults
 
 
-def _names(kind: type) -> list[str]:
-    return [item.name for item in dataclasses.fields(kind)]
+def setting_names(group: type) -> list[str]:
+    """The names of a group's settings."""
+    return [item.name for item in dataclasses.fields(group)]
 
 
-def resolve(kind: type[Run], values: Mapping[str, Any], where: str = "") -> Run:
-    """The run that the given values ask for, all faults reported together; None means not given."""
-    faults, given = Gathered(), {name: value for name, value in values.items() if value is not None}
-    subject = "teacher" if kind is Distill else "model"
-    job = given.pop("job", None)
-    if job is not None and job != kind.__name__.lower():
-        faults.add(f"{where}job is {job!r}: this command runs {kind.__name__.lower()!r}")
-    groups: dict[str, type] = _groups(kind)
-    known = {subject, "job", "fingerprints", *(name for group in groups.values() for name in _names(group))}
+def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> Asked[Run]:
+    """The run that the given values ask for; None means not given."""
+    faults, given = Gathered(), _given(values)
+    job, subject = kind.__name__.lower(), "teacher" if kind is Distill else "model"
+    groups: dict[str, type] = {item.name: GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in GROUPS}
+    known = {"job", subject, "fingerprints", *(name for group in groups.values() for name in setting_names(group))}
     for name in given:
         if name not in known:
-            faults.add(f"{where}{name} is not a setting: {nearest(name, known)}")
-    if not isinstance(given.get(subject), str):
-        faults.add(f"{where}{subject} is not given: name a model folder")
-    if ("data" in given) == ("task" in given):
-        faults.add(f"{where}give either data (a file or folder) or task (a name)")
-    if not isinstance(given.get("fingerprints", {}), dict):
-        faults.add(f"{where}fingerprints is not a table")
-    made: dict[str, Any] = {}
-    for group_name, group in groups.items():
-        part = {name: given[name] for name in _names(group) if name in given}
-        inside = Gathered()
-        made[group_name] = make(group, part, where, inside)
-        for line in inside.lines:
-            faults.add(line)
+            faults.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+    if given.get("job", job) != job:
+        faults.add(f"{named('job')} is {given['job']!r}: this command runs {job!r}")
+    made: dict[str, Any] = {subject: given.get(subject), "fingerprints": given.get("fingerprints", {})}
+    wrong: set[str] = set()
+    for field_name, group in groups.items():
+        part = {name: given[name] for name in setting_names(group) if name in given}
+        made[field_name], wrong_here = make(group, part, named, faults)
+        wrong |= wrong_here
+    wrong |= _check_source(given, named, faults)
+    if not made[subject] or not isinstance(made[subject], str):
+        is_what = "not given" if made[subject] is None else repr(made[subject])
+        faults.add(f"{named(subject)} is {is_what}: name a model folder")
+        made[subject] = ""
+        wrong.add(subject)
+    if not isinstance(made["fingerprints"], dict):
+        faults.add(f"{named('fingerprints')} is {made['fingerprints']!r}: give a table")
+    return Asked(run=kind(**made), faults=tuple(faults.lines), wrong=frozenset(wrong))
+
+
+def data_settings(values: Mapping[str, Any], named: Named = str) -> DataSettings:
+    """Which examples the given values ask for, where there is nothing to train; None means not given."""
+    faults, given = Gathered(), _given(values)
+    found, _ = make(DataSettings, given, named, faults)
+    _check_source(given, named, faults)
     faults.raise_any()
-    return kind(**{subject: given[subject]}, **made, fingerprints=dict(given.get("fingerprints", {})))
+    return found
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """A run file's values; relative paths in it are taken from its own folder."""
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise Fault(f"{path}: no such file") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise Fault(f"{path}: cannot be read: {error}") from None
-    except tomllib.TOMLDecodeError as error:
-        raise Fault(f"{path}: not a TOML file: {error}") from None
-    for name in _PATHS:
-        value = values.get(name)
-        if isinstance(value, str) and (path.parent / value).exists():
-            values[name] = str((path.parent / value).resolve())
-    return values
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
-def merged(config: Path | None, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run file, if there is one, with those given beside it in their place."""
-    values = read_toml(config) if config is not None else {}
-    said = {name: value for name, value in given.items() if value is not None}
-    if said.keys() & {"data", "task"}:
-        values.pop("data", None)
-        values.pop("task", None)
-    if "options" in said and isinstance(values.get("options"), dict):
-        said["options"] = values["options"] | said["options"]
-    return values | said
-
-
-def flat(run: Finetune | Distill) -> dict[str, Any]:
-    """A run's settings by their names, without those that are None."""
-    values: dict[str, Any] = {"job": type(run).__name__.lower()}
-    for item in dataclasses.fields(run):
-        value = getattr(run, item.name)
-        if item.name in _GROUPS:
-            values |= {name: getattr(value, name) for name in _names(_GROUPS[item.name])}
-        elif item.name != "fingerprints":
-            values[item.name] = value
-    tables = {"options": values.pop("options", {}), "fingerprints": dict(run.fingerprints)}
-    kept = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
-    return {name: value for name, value in kept.items() if value is not None} | {
-        name: table for name, table in tables.items() if table
-    }
-
-
-def to_toml(run: Finetune | Distill) -> str:
-    """A run as a TOML file that `resolve` reads back; local paths are made absolute."""
-    values = flat(run)
-    for name in _PATHS:
-        if isinstance(values.get(name), str) and Path(values[name]).exists():
-            values[name] = str(Path(values[name]).resolve())
-    return tomli_w.dumps(values)
+def _check_source(given: Mapping[str, Any], named: Named, faults: Gathered) -> set[str]:
+    """Note what does not go together about where the examples come from; return the settings this is about."""
+    data, task = named("data"), named("task")
+    if not given.keys() & {"data", "task"}:
+        faults.add(f"neither {data} (a file or folder) nor {task} (a name) is given: give one")
+        return {"data", "task"}
+    if {"data", "task"} <= given.keys():
+        faults.add(f"both {data} and {task} are given: give one")
+        return {"data", "task"}
+    for name in ("text", "text_pair", "label", "regression"):
+        if "task" in given and name in given:
+            faults.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
+    return set()

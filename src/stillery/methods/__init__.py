@@ -6,8 +6,10 @@ dashes, its options are its keywords, and the first line of its file's docstring
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import inspect
+import math
 import pkgutil
 import types
 import typing
@@ -16,10 +18,14 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from stillery.faults import Fault, Gathered, nearest
-from stillery.recipe import Match, Recipe, Stage, part_name
+import torch
+from torch import Tensor, nn
 
-__all__ = ["Method", "build", "describe", "find", "names"]
+from stillery.faults import Fault, Gathered, nearest
+from stillery.recipe import Clock, Match, Recipe, Shown, Stage, part_name
+from stillery.terms import Mixed, Showing, Views, modules_of, stage_terms
+
+__all__ = ["Method", "build", "describe", "find", "names", "terms"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,8 +50,9 @@ class Method:
 @cache
 def _methods() -> dict[str, Method]:
     found: dict[str, Method] = {}
-    for module_info in sorted(pkgutil.iter_modules(__path__), key=lambda info: info.name):
-        module = importlib.import_module(f"{__name__}.{module_info.name}")
+    files = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
+    for file in files:
+        module = importlib.import_module(f"{__name__}.{file}")
         paper = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
         for function_name in module.__all__:
             name = function_name.replace("_", "-")
@@ -104,14 +111,22 @@ def _as_type(value: Any, hint: Any, what: str) -> Any:
                 return str(value).lower() == "true"
             raise Fault(f"{what} is {value!r}: choose true or false")
         if kind in (int, float) and not isinstance(value, bool):
-            try:
-                number = kind(value)
-            except (TypeError, ValueError):
-                raise Fault(f"{what} is {value!r}: give a number") from None
-            if number != number or number < 0:
-                raise Fault(f"{what} is {value!r}: give a number of at least 0")
-            return number
+            return _as_number(value, kind, what)
     raise Fault(f"{what} is {value!r}: not understood")
+
+
+def _as_number(value: Any, kind: type, what: str) -> int | float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        raise Fault(f"{what} is {value!r}: give a number") from None
+    if not math.isfinite(number) or number < 0:
+        raise Fault(f"{what} is {value!r}: give a number of at least 0")
+    if kind is float:
+        return number
+    if number != int(number) or number < 1:
+        raise Fault(f"{what} is {value!r}: give a whole number of at least 1")
+    return int(number)
 
 
 def _describe_match(match: Match) -> dict[str, Any]:
@@ -119,11 +134,16 @@ def _describe_match(match: Match) -> dict[str, Any]:
         "name": match.name,
         "represent": part_name(match.represent),
         "pair": part_name(match.pair),
+        "combine": part_name(match.combine) if match.combine else None,
+        "flow": part_name(match.flow) if match.flow else None,
         "project": part_name(match.project) if match.project else None,
         "distance": part_name(match.distance),
         "reduction": match.reduction,
         "over_pairs": match.over_pairs,
-        "weight": match.weight,
+        "detach": match.detach,
+        "weight": part_name(match.weight) if callable(match.weight) else match.weight,
+        "view": match.view,
+        "against": match.against,
     }
 
 
@@ -139,6 +159,7 @@ def _describe_stage(stage: Stage) -> dict[str, Any]:
         "share": stage.share,
         "hard_weight": stage.hard_weight,
         "prediction": prediction,
+        "mixing": dataclasses.asdict(stage.mixing) if stage.mixing else None,
         "matches": [_describe_match(match) for match in stage.matches],
     }
 
@@ -155,3 +176,53 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
         "head": recipe.head,
         "stages": [_describe_stage(stage) for stage in recipe.stages],
     }
+
+
+def terms(
+    name: str,
+    student: Showing | Views,
+    teacher: Showing | Views,
+    batch: Any,
+    clock: Clock | None = None,
+    *,
+    projections: Mapping[str, nn.Module] | None = None,
+    flows: Mapping[str, nn.Module] | None = None,
+    mixed: Mixed | None = None,
+    **options: Any,
+) -> dict[str, Tensor]:
+    """Every named loss term of a method, unweighted, from plain traces, so that anyone can recompute it.
+
+    `student` and `teacher` are traces (`stillery.models.trace.trace`), or traces by view where the method mixes;
+    `batch` has the `labels`; `clock.stage` says which stage. Modules that are not given are made new from the clock's
+    seed, as a run of that seed makes them.
+
+    >>> terms("kd", student, teacher, batch, Clock())  # doctest: +SKIP
+    {'hard': tensor(0.71), 'soft': tensor(0.05)}
+    """
+    clock = clock or Clock()
+    recipe = build(name, options)
+    ours, theirs = (shown if isinstance(shown, Mapping) else {"plain": shown} for shown in (student, teacher))
+    stage = recipe.stages[clock.stage]
+    if stage.matches:
+        left, right = (next(iter(views.values())).encoder for views in (ours, theirs))
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(clock.seed)
+            made = modules_of(stage, left.depth, right.depth, _width(left), _width(right), clock)
+        projections, flows = projections or made[0], flows or made[1]
+    regression = next(iter(ours.values())).logits.shape[-1] == 1
+    return stage_terms(
+        stage,
+        ours,
+        theirs,
+        batch.labels,
+        clock,
+        regression=regression,
+        projections=projections,
+        flows=flows,
+        mixed=mixed,
+    )
+
+
+def _width(stack: Shown) -> int:
+    shown = next(values for values in (stack.hidden, stack.query, stack.key, stack.value) if values)
+    return next(iter(shown.values())).shape[-1]

@@ -6,12 +6,12 @@ from collections.abc import Callable
 from functools import partial
 
 from stillery.parts import distance, divergence, pair, project, represent
-from stillery.recipe import Match, Prediction, Recipe, Stage
+from stillery.recipe import Match, Pairs, Prediction, Recipe, Stage
 
 __all__ = ["layer_all_to_one", "layer_forward", "layer_random", "layer_reverse"]
 
 
-def _strategy(which: Callable[..., list[tuple[int, int]]], summary: str) -> Callable[..., Recipe]:
+def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe]:
     """The method CE + KL + 3 L_hid with one of the paper's four pairings; all else is the same by design."""
 
     def recipe(

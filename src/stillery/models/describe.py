@@ -25,16 +25,13 @@ def describe(name: str) -> dict[str, Any]:
         loaded, labels = load_encoder(name), False
     model, config = loaded.model, loaded.model.config
     family, has = family_of(config, name), sizes(config)
-    modules = family.layer_modules(model)
-    embedding = sum(_count(model.base_model.get_submodule(path)) for path in family.embeddings
-                    if hasattr(model.base_model, path.split(".")[0]))  # fmt: skip
+    embedding = sum(map(_count, family.embedding_modules(model)))
     rows = [{"layer": 0, "name": "embedding", "parameters": embedding}]
-    for index in range(has.layers):
-        # Shared layers are one module: its parameters are counted where it is first used.
-        module = modules[0] if family.shared else modules[index]
-        count = _count(module) if index == 0 or not family.shared else 0
-        path = f"{family.layers}.{0 if family.shared else index}"
-        rows.append({"layer": index + 1, "name": path, "parameters": count})
+    names, seen = {module: name for name, module in model.base_model.named_modules()}, set[nn.Module]()
+    for layer, module in enumerate(family.layer_modules(model), 1):
+        # A module that several layers share is counted where it is first used.
+        rows.append({"layer": layer, "name": names[module], "parameters": 0 if module in seen else _count(module)})
+        seen.add(module)
     stack = {"name": "encoder", "layers": has.layers, "width": has.width, "heads": has.heads, "inner": has.inner,
              "rows": rows}  # fmt: skip
     return {

@@ -30,10 +30,11 @@ def check_reuse(student_type: str, student_width: int, teacher: Loaded) -> None:
 @torch.no_grad()
 def reuse_head(student: PreTrainedModel, teacher: Loaded, *, freeze: bool) -> str:
     """Copy the teacher's pooler and classifier into the student; frozen ones let gradients through but never move."""
+    check_reuse(student.config.model_type, student.config.hidden_size, teacher)
     family = family_of(student.config, "student")
     for path in (family.pooler, family.classifier):
         module = student.get_submodule(path)
         module.load_state_dict(teacher.model.get_submodule(path).state_dict())
         if freeze:
             module.requires_grad_(False)
-    return f"teacher's pooler and classifier reused{', frozen' if freeze else ''}"
+    return f"pooler and classifier replaced by the teacher's{', frozen' if freeze else ''}"

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
-from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 
 from stillery.faults import Fault, Gathered
-from stillery.models.family import Family, Sizes, family_of, sizes
+from stillery.models.copying import copy_weights
+from stillery.models.family import Sizes, family_of, sizes
 from stillery.models.load import Loaded, check_same_tokenizer
 
 __all__ = ["Student", "StudentShape", "build", "build_from_checkpoint", "choose_layers", "student_sizes"]
@@ -64,6 +64,7 @@ def choose_layers(choice: str, count: int, layers: int) -> list[int]:
 
 
 def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrainedConfig) -> PreTrainedConfig:
+    """The source's configuration in other sizes, with the teacher's labels; naming the labels sets their number too."""
     config = copy.deepcopy(source)
     config.num_hidden_layers = wanted.layers
     config.hidden_size = wanted.width
@@ -71,16 +72,10 @@ def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrained
     setattr(config, family_of(source, "student").inner, wanted.inner)
     if hasattr(config, "pooler_hidden_size"):
         config.pooler_hidden_size = wanted.width
-    config.dtype = torch.float32
-    _take_labels(config, teacher)
-    return config
-
-
-def _take_labels(config: PreTrainedConfig, teacher: PreTrainedConfig) -> None:
-    # Naming the labels sets their number too.
     config.id2label = copy.copy(teacher.id2label)
     config.label2id = copy.copy(teacher.label2id)
     config.problem_type = teacher.problem_type
+    return config
 
 
 def _new(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
@@ -90,107 +85,40 @@ def _new(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
     return model
 
 
-def _body_name(key: str, prefix: str) -> str:
-    return key.removeprefix(f"{prefix}.")
-
-
-def _source_weights(source: Loaded) -> dict[str, Tensor]:
-    """The source's trained tensors, named from the base model on, the head's by their own names."""
-    prefix = source.model.base_model_prefix
-    return {
-        _body_name(key, prefix): value for key, value in source.model.state_dict().items() if key not in source.missing
-    }
-
-
-def _group(name: str, family: Family, prefix: str) -> str:
-    """Which piece of a model a tensor belongs to: embeddings, layer i (0-based), pooler, classifier, or other."""
-
-    def inside(path: str) -> bool:
-        return name == path or name.startswith(f"{path}.")
-
-    if inside(family.layers):
-        return f"layer {name.removeprefix(family.layers + '.').split('.')[0]}"
-    if inside(_body_name(family.pooler, prefix)):
-        return "pooler"
-    if inside(family.classifier):
-        return "classifier"
-    return "embeddings" if any(inside(path) for path in family.embeddings) else "other"
-
-
-def _copy(model: PreTrainedModel, weights: Mapping[str, Tensor], chosen: Sequence[int], family: Family) -> set[str]:
-    """Copy every group whose tensors are all there with the right shapes; return the groups copied."""
-    prefix = model.base_model_prefix
-    groups: dict[str, list[tuple[Tensor, Tensor | None]]] = {}
-    for key, tensor in model.state_dict().items():
-        name = _body_name(key, prefix)
-        group = _group(name, family, prefix)
-        if group.startswith("layer ") and not family.shared:
-            index = int(group.split()[1])
-            rest = name.removeprefix(f"{family.layers}.{index}.")
-            name = f"{family.layers}.{chosen[index] - 1}.{rest}"
-        groups.setdefault(group, []).append((tensor, weights.get(name)))
-    copied = set()
-    for group, tensors in groups.items():
-        if group != "classifier" and all(new is not None and new.shape == old.shape for old, new in tensors):
-            for old, new in tensors:
-                assert new is not None
-                old.copy_(new)
-            copied.add(group)
-    return copied
-
-
 def build(
     *, teacher: Loaded, source: Loaded, wanted: Sizes, init: str, chosen: Sequence[int] | None = None, seed: int = 0
 ) -> Student:
     """A student of the source's family with `wanted` sizes; labels are the teacher's, the classifier is always new.
 
     `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and what
-    the layers share (relative position tables) are copied too, where their shapes agree.
+    the layers share (relative positions) are copied too, where their shapes agree. ALBERT's layers are one module: it
+    is copied whole, whichever layers are chosen.
     """
-    family = family_of(source.model.config, source.name)
-    if family.shared and getattr(source.model.config, "num_hidden_groups", 1) > 1:
+    config = source.model.config
+    has = sizes(config).layers
+    if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has:
         raise Fault(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
-    model = _new(_student_config(source.model.config, wanted, teacher.model.config), seed)
+    model = _new(_student_config(config, wanted, teacher.model.config), seed)
     if init == "random":
         return Student(model=model, origin=("all weights new (random)",))
-    layers = list(chosen) if chosen else choose_layers(init, wanted.layers, sizes(source.model.config).layers)
-    with torch.no_grad():
-        copied = _copy(model, _source_weights(source), layers, family)
-    return Student(model=model, origin=tuple(_origin(source, family, copied, layers)))
-
-
-def _origin(source: Loaded, family: Family, copied: set[str], layers: Sequence[int]) -> list[str]:
-    lines = []
-    pieces: list[str] = [piece for piece in ("embeddings", "pooler") if piece in copied]
-    if any(group.startswith("layer ") for group in copied):
-        if family.shared:
-            pieces.insert(1, f"the one layer that all {len(layers)} applications share")
-        else:
-            pieces.insert(1, f"layers {', '.join(map(str, layers))} as 1..{len(layers)}")
-    else:
-        lines.append("layers are new (random): their shapes differ from the source's")
-    if pieces:
-        lines.insert(0, f"copied from {source.name}: {'; '.join(pieces)}")
-    new: list[str] = [piece for piece in ("embeddings", "pooler") if piece not in copied] + ["classifier"]
-    lines.append(f"new (random): {', '.join(new)}")
-    if family.shared:
-        lines.append("ALBERT's layers are one set of weights: fewer layers make it faster, not smaller")
-    return lines
+    layers = list(chosen) if chosen else choose_layers(init, wanted.layers, has)
+    return Student(model=model, origin=copy_weights(model, source, layers))
 
 
 def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
     """A student that is another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
-    config = copy.deepcopy(checkpoint.model.config)
-    has = sizes(config).layers
-    if layers is not None and layers != has:
-        raise Fault(
-            f"--layers {layers}: {checkpoint.name} has {has}; leave --layers out, "
+    wanted, depth = sizes(checkpoint.model.config), sizes(teacher.model.config).layers
+    faults = Gathered()
+    if layers is not None and layers != wanted.layers:
+        faults.add(
+            f"--layers {layers}: {checkpoint.name} has {wanted.layers}; leave --layers out, "
             f"or take some of its layers with --init even --init-from {checkpoint.name}"
         )
-    check_same_tokenizer(teacher, checkpoint)
-    _take_labels(config, teacher.model.config)
-    family = family_of(config, checkpoint.name)
-    model = _new(config, seed)
-    with torch.no_grad():
-        copied = _copy(model, _source_weights(checkpoint), range(1, has + 1), family)
-    return Student(model=model, origin=tuple(_origin(checkpoint, family, copied, range(1, has + 1))))
+    if wanted.layers > depth:
+        faults.add(
+            f"{checkpoint.name} has {wanted.layers} layers, the teacher only {depth}: a student cannot be deeper"
+        )
+    with faults.catch():
+        check_same_tokenizer(teacher, checkpoint)
+    faults.raise_any()
+    return build(teacher=teacher, source=checkpoint, wanted=wanted, init="first", seed=seed)

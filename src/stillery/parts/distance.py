@@ -1,10 +1,12 @@
 """How far two representations are apart: the one place for masks and reductions.
 
-Every distance takes `student` and `teacher` of one shape, `[batch, width]` or `[batch, tokens, width]`, and a mask
-`[batch, tokens]` that is 1 on real tokens. A *row* is the last axis; masked rows never count. Reductions:
+Every distance takes `student` and `teacher` of one shape and returns a scalar. A *row* is the last axis: a state
+`[batch, width]`, a token's state `[batch, tokens, width]`, or a token's scores over other tokens
+`[batch, heads, tokens, keys]`. `mask` `[batch, tokens]` is 1 on real tokens: other rows never count. `key_mask`, for
+scores, is 1 on the keys that count: `[batch, keys]`, or any shape that spreads over the scores. Reductions:
 
 - `mean`: mean over all valid elements;
-- `batchmean`: sum over width, then mean over valid rows;
+- `batchmean`: sum over the row, then mean over valid rows;
 - `sum`: sum over everything valid;
 - `batchmean_twice`: `batchmean` divided by the batch size once more, as the released layer-selection code does for
   BERT. It depends on the batch size.
@@ -16,43 +18,165 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["REDUCTIONS", "mse", "normalised_mse", "reduce_rows"]
+__all__ = [
+    "REDUCTIONS",
+    "contrastive",
+    "cosine",
+    "kl",
+    "map_kl",
+    "mse",
+    "normalised_mse",
+    "released_attention_mse",
+]
 
 REDUCTIONS = ("mean", "batchmean", "sum", "batchmean_twice")
 
 
-def reduce_rows(rows: Tensor, width: int, mask: Tensor | None, reduction: str) -> Tensor:
-    """Reduce per-row sums `[batch]` or `[batch, tokens]` to a scalar, leaving masked rows out."""
+def _keys(scores: Tensor, key_mask: Tensor) -> Tensor:
+    """The key mask spread over the scores; `[batch, keys]` gets axes for heads and tokens."""
+    valid = key_mask.to(torch.bool)
+    if valid.ndim == 2 and scores.ndim > 2:
+        valid = valid.reshape(valid.shape[0], *(1,) * (scores.ndim - 2), valid.shape[1])
+    return valid.expand_as(scores)
+
+
+def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tensor) -> Tensor:
+    """Reduce the sums of rows to a scalar, leaving masked rows out.
+
+    `width` is the number of elements a row holds: one number, or one per row where keys are masked.
+    """
     if reduction not in REDUCTIONS:
         raise ValueError(f"unknown reduction {reduction!r}; known: {', '.join(REDUCTIONS)}")
-    if mask is None:
-        total, count = rows.sum(), rows.new_tensor(float(rows.numel()))
-    else:
-        valid = mask.to(torch.bool)
-        # where, not multiplication: a masked row may hold inf or nan.
-        total, count = torch.where(valid, rows, rows.new_zeros(())).sum(), valid.sum().to(rows.dtype)
+    valid = torch.ones_like(rows, dtype=torch.bool)
+    if mask is not None:
+        # Scores have an axis for heads that a mask of tokens has not.
+        spread = mask.unsqueeze(1) if mask.ndim == 2 and rows.ndim == 3 else mask
+        valid = spread.to(torch.bool).expand_as(rows)
+    # where, not multiplication: a masked row may hold inf or nan.
+    total = torch.where(valid, rows, rows.new_zeros(())).sum()
     if reduction == "sum":
         return total
-    mean_row = total / count.clamp_min(1.0)
     if reduction == "mean":
-        return mean_row / width
+        elements = valid.sum() * width if isinstance(width, int) else torch.where(valid, width, 0).sum()
+        return total / elements.clamp_min(1)
+    mean_row = total / valid.sum().clamp_min(1)
     return mean_row if reduction == "batchmean" else mean_row / rows.shape[0]
 
 
-def mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
+def mse(
+    student: Tensor,
+    teacher: Tensor,
+    mask: Tensor | None = None,
+    reduction: str = "mean",
+    key_mask: Tensor | None = None,
+) -> Tensor:
     """Squared error of two sets of rows.
 
     Layer selection, L_hid: `mean` is the form of its BART and T5 code (and our default), `batchmean_twice` of its
-    BERT code.
+    BERT code. On attention scores this is TinyBERT's L_attn (eq. 7).
     """
-    rows = (student.float() - teacher.float()).square().sum(-1)
-    return reduce_rows(rows, student.shape[-1], mask, reduction)
+    squares = (student.float() - teacher.float()).square()
+    if key_mask is None:
+        return _reduce(squares.sum(-1), mask, reduction, student.shape[-1])
+    keys = _keys(squares, key_mask)
+    return _reduce(torch.where(keys, squares, 0.0).sum(-1), mask, reduction, keys.sum(-1))
 
 
 def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """Squared error after scaling each row to unit length: PKD, L_PT.
+    """Squared error after scaling each row to unit length: PKD, L_PT (eq. 7); RAIL-KD (eq. 2).
 
-    Per row the sum is 2 - 2 cos, between 0 and 4. The paper writes the sum; its released code, and beta of 10 to
+    Per row the sum is 2 - 2 cos, between 0 and 4. PKD's paper writes the sum; its released code, and beta of 10 to
     1000, mean the `mean` over all elements.
     """
     return mse(F.normalize(student.float(), dim=-1), F.normalize(teacher.float(), dim=-1), mask, reduction)
+
+
+def cosine(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
+    """1 - cos of each pair of rows, as DistilBERT's L_cos; a row is one element, so `mean` and `batchmean` agree."""
+    return _reduce(1 - F.cosine_similarity(student.float(), teacher.float(), dim=-1), mask, reduction, 1)
+
+
+def kl(
+    student_scores: Tensor,
+    teacher_scores: Tensor,
+    mask: Tensor | None = None,
+    key_mask: Tensor | None = None,
+    reduction: str = "batchmean",
+) -> Tensor:
+    """KL(teacher || student) of scores softmaxed over the last axis, masked keys excluded, mean over valid rows.
+
+    CR-ILD's L_MHA (eq. 1) and MiniLM's relation losses. The released CR-ILD code takes the cross entropy instead: the
+    same gradient, a minimum above zero.
+    """
+    if reduction == "mean":
+        reduction = "batchmean"  # the divergence of a row is one number
+    student, teacher = student_scores.float(), teacher_scores.float()
+    if key_mask is not None:
+        keys = _keys(student, key_mask)
+        # Finite, so that a row without any key has no nan and a gradient of zero.
+        lowest = torch.finfo(student.dtype).min
+        student, teacher = torch.where(keys, student, lowest), torch.where(keys, teacher, lowest)
+    log_student, log_teacher = F.log_softmax(student, dim=-1), F.log_softmax(teacher, dim=-1)
+    terms = log_teacher.exp() * (log_teacher - log_student)
+    if key_mask is not None:
+        terms = torch.where(keys, terms, 0.0)
+    return _reduce(terms.sum(-1), mask, reduction, 1)
+
+
+def map_kl(
+    student: Tensor,
+    target: Tensor,
+    mask: Tensor | None = None,
+    reduction: str = "batchmean",
+    *,
+    towards_student: bool = True,
+    floor: float = 1e-12,
+) -> Tensor:
+    """KL between attention maps (probabilities over the last axis), mean over valid rows: CR-ILD's R_MHA.
+
+    As the paper writes it, KL(student || target) with the target's logarithm clamped at `floor`; the released code
+    takes the other direction (`towards_student=False`).
+    """
+    if reduction == "mean":
+        reduction = "batchmean"
+    first, second = (student, target) if towards_student else (target, student)
+    first, second = first.float(), second.float()
+    terms = first * (first.clamp_min(floor).log() - second.clamp_min(floor).log())
+    return _reduce(terms.sum(-1), mask, reduction, 1)
+
+
+def released_attention_mse(
+    student: Tensor,
+    teacher: Tensor,
+    mask: Tensor | None = None,
+    reduction: str = "mean",
+    key_mask: Tensor | None = None,
+) -> Tensor:
+    """TinyBERT's released form: masked scores set to 0 on both sides, mean over everything, padding included.
+
+    It depends on how much padding a batch has. `mask` and `reduction` are not looked at.
+    """
+    squares = (student.float() - teacher.float()).square()
+    if key_mask is not None:
+        squares = torch.where(_keys(squares, key_mask), squares, 0.0)
+    return squares.mean()
+
+
+def contrastive(
+    student: Tensor,
+    teacher: Tensor,
+    mask: Tensor | None = None,
+    reduction: str = "mean",
+    *,
+    temperature: float = 0.07,
+) -> Tensor:
+    """InfoNCE against the rest of the batch: each student row should be nearest to its own teacher row.
+
+    Rows are scaled to unit length. It depends on who shares a batch, so accumulation changes it.
+    """
+    rows, others = F.normalize(student.float(), dim=-1), F.normalize(teacher.float(), dim=-1)
+    if mask is not None:
+        rows, others = rows[mask.to(torch.bool)], others[mask.to(torch.bool)]
+    scores = rows @ others.T / temperature
+    losses = F.cross_entropy(scores, torch.arange(len(scores), device=scores.device), reduction="none")
+    return _reduce(losses, None, reduction, 1)

@@ -1,33 +1,69 @@
-"""Matching of predictions. Every function takes logits [batch, classes] and returns the mean over the batch."""
+"""Matching of predictions. Every function takes logits [batch, classes] and returns the mean over the batch.
+
+`square` multiplies by T^2, which keeps the gradient's scale independent of the temperature T.
+"""
 
 from __future__ import annotations
+
+import math
 
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["kl", "logit_mse", "soft_ce"]
+__all__ = ["DIVERGENCES", "js", "kl", "logit_mse", "reverse_kl", "soft_ce", "tvd"]
+
+
+def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+    """Logarithms of the softened predictions."""
+    return (
+        F.log_softmax(student.float() / temperature, dim=-1),
+        F.log_softmax(teacher.float() / temperature, dim=-1),
+    )
+
+
+def _scaled(values: Tensor, temperature: float, square: bool) -> Tensor:
+    return values.mean() * temperature**2 if square else values.mean()
 
 
 def kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
-    """KL(teacher || student) of the softened predictions, times T^2 when `square` (Hinton et al., 2015).
+    """KL(teacher || student) of the softened predictions (Hinton et al., 2015): covers all the teacher finds likely."""
+    student, teacher = _softened(student_logits, teacher_logits, temperature)
+    return _scaled((teacher.exp() * (teacher - student)).sum(-1), temperature, square)
 
-    `square` keeps the gradient's scale independent of the temperature.
-    """
-    student = F.log_softmax(student_logits.float() / temperature, dim=-1)
-    teacher = F.log_softmax(teacher_logits.float() / temperature, dim=-1)
-    value = (teacher.exp() * (teacher - student)).sum(-1).mean()
-    return value * temperature**2 if square else value
+
+def reverse_kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
+    """KL(student || teacher): seeks one of the teacher's modes."""
+    student, teacher = _softened(student_logits, teacher_logits, temperature)
+    return _scaled((student.exp() * (student - teacher)).sum(-1), temperature, square)
+
+
+def js(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
+    """Jensen-Shannon divergence: the mean of both sides' KL to their average; between 0 and log 2."""
+    student, teacher = _softened(student_logits, teacher_logits, temperature)
+    middle = student.logaddexp(teacher) - math.log(2)
+    both = teacher.exp() * (teacher - middle) + student.exp() * (student - middle)
+    return _scaled(both.sum(-1) / 2, temperature, square)
+
+
+def tvd(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
+    """Total variation distance: half the sum of absolute differences; between 0 and 1."""
+    student, teacher = _softened(student_logits, teacher_logits, temperature)
+    return _scaled((student.exp() - teacher.exp()).abs().sum(-1) / 2, temperature, square)
 
 
 def soft_ce(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Cross entropy against the teacher's softened predictions: `kl` plus the teacher's entropy, the same gradient."""
-    student = F.log_softmax(student_logits.float() / temperature, dim=-1)
-    teacher = F.softmax(teacher_logits.float() / temperature, dim=-1)
-    value = -(teacher * student).sum(-1).mean()
-    return value * temperature**2 if square else value
+    student, teacher = _softened(student_logits, teacher_logits, temperature)
+    return _scaled(-(teacher.exp() * student).sum(-1), temperature, square)
 
 
 def logit_mse(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Mean squared error of the raw outputs, what regression uses: the temperature cancels against its square."""
-    value = F.mse_loss(student_logits.float(), teacher_logits.float())
-    return value if square else value / temperature**2
+    values = (student_logits.float() - teacher_logits.float()).square().mean(-1) / temperature**2
+    return _scaled(values, temperature, square)
+
+
+DIVERGENCES = {
+    "kl": kl, "reverse-kl": reverse_kl, "js": js, "tvd": tvd, "soft-ce": soft_ce, "mse": logit_mse
+}  # fmt: skip
+"""The names a user chooses from."""

@@ -5,11 +5,37 @@ Layers are 1-based and 0 is the embedding output. Options come as keywords; fix 
 
 from __future__ import annotations
 
-import numpy as np
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Literal
 
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from stillery.faults import Fault
 from stillery.recipe import Clock, Pairs
 
-__all__ = ["all_to_one", "even_layers", "fixed_random", "forward", "last", "reverse", "skip"]
+__all__ = [
+    "PARTITIONS",
+    "all_to_all",
+    "all_to_one",
+    "block",
+    "embedding",
+    "even_layers",
+    "every_layer",
+    "fixed_random",
+    "forward",
+    "last",
+    "last_layer",
+    "random_each_epoch",
+    "random_together",
+    "reverse",
+    "skip",
+    "together",
+    "top",
+    "transport_plan",
+    "uniform",
+]
 
 
 def even_layers(count: int, layers: int) -> list[int]:
@@ -21,9 +47,8 @@ def even_layers(count: int, layers: int) -> list[int]:
     return [-(-i * layers // count) for i in range(1, count + 1)]
 
 
-def _matched(teachers: list[int], embedding: bool) -> Pairs:
-    start: Pairs = [(0, 0)] if embedding else []
-    return start + list(enumerate(teachers, start=1))
+def _matched(teachers: Sequence[int], embedding: bool) -> Pairs:
+    return [*([(0, 0)] if embedding else []), *enumerate(teachers, start=1)]
 
 
 def forward(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
@@ -67,14 +92,25 @@ def all_to_one(student_layers: int, teacher_layers: int, clock: Clock, *, embedd
     return [(i, middle) for i in range(0 if embedding else 1, student_layers + 1)]
 
 
-def skip(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """PKD-skip and ILD-RTC: student layers 1..M-1 meet floor(N / M) * m; neither last layer takes part.
+def skip(student_layers: int, teacher_layers: int, clock: Clock, *, include_last: bool = False) -> Pairs:
+    """PKD-skip and ILD-RTC: student layers 1..M-1 meet floor(N / M) * m; `include_last` adds (M, N).
 
     >>> skip(6, 12, Clock()), skip(3, 12, Clock()), skip(8, 12, Clock())[-1]
     ([(1, 2), (2, 4), (3, 6), (4, 8), (5, 10)], [(1, 4), (2, 8)], (7, 7))
     """
     stride = teacher_layers // student_layers
-    return [(m, stride * m) for m in range(1, student_layers)]
+    pairs = [(m, stride * m) for m in range(1, student_layers)]
+    return [*pairs, (student_layers, teacher_layers)] if include_last else pairs
+
+
+def top(student_layers: int, teacher_layers: int, clock: Clock, *, include_last: bool = False) -> Pairs:
+    """ILD-RTC's comparison (its Table 9): student layers 1..M-1 meet N-M+1..N-1; `include_last` adds (M, N).
+
+    >>> top(6, 12, Clock(), include_last=True)
+    [(1, 7), (2, 8), (3, 9), (4, 10), (5, 11), (6, 12)]
+    """
+    count = student_layers if include_last else student_layers - 1
+    return [(m, teacher_layers - student_layers + m) for m in range(1, count + 1)]
 
 
 def last(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
@@ -83,4 +119,152 @@ def last(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     >>> last(6, 12, Clock()), last(3, 12, Clock())
     ([(1, 7), (2, 8), (3, 9), (4, 10), (5, 11)], [(1, 10), (2, 11)])
     """
-    return [(m, teacher_layers - student_layers + m) for m in range(1, student_layers)]
+    return top(student_layers, teacher_layers, clock)
+
+
+def last_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """L-ILD, MiniLM, DistilBERT: the last layers only.
+
+    >>> last_layer(6, 12, Clock())
+    [(6, 12)]
+    """
+    return [(student_layers, teacher_layers)]
+
+
+def embedding(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """The embedding outputs only."""
+    return [(0, 0)]
+
+
+def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = False) -> Pairs:
+    """TinyBERT and U-ILD: student layer i meets teacher layer i N / M; M has to divide N.
+
+    >>> uniform(4, 12, Clock(), embedding=True)
+    [(0, 0), (1, 3), (2, 6), (3, 9), (4, 12)]
+    """
+    if teacher_layers % student_layers:
+        raise Fault(
+            f"a uniform map needs a teacher depth that the student's divides: {student_layers} does not divide "
+            f"{teacher_layers}; choose other --layers or another --pair"
+        )
+    return _matched(even_layers(student_layers, teacher_layers), embedding)
+
+
+def every_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """ALP-KD: each of student layers 1..M-1 meets all of teacher layers 1..N-1 at once.
+
+    >>> every_layer(3, 4, Clock())
+    [(1, (1, 2, 3)), (2, (1, 2, 3))]
+    """
+    return [(m, tuple(range(1, teacher_layers))) for m in range(1, student_layers)]
+
+
+def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """BERT-EMD: every student layer with every teacher layer, student layer by student layer; for a transport flow."""
+    return [(i, j) for i in range(1, student_layers + 1) for j in range(1, teacher_layers + 1)]
+
+
+def _drawn(student_layers: int, teacher_layers: int, clock: Clock) -> list[int]:
+    """M-1 of the teacher layers 1..N-1 without replacement, in ascending order, anew each epoch of each stage."""
+    random = np.random.default_rng([clock.seed, 0x4A11, clock.stage, clock.epoch])
+    return sorted(int(j) + 1 for j in random.permutation(teacher_layers - 1)[: student_layers - 1])
+
+
+def random_each_epoch(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """RAIL-KD, layer-wise: student layers 1..M-1 meet M-1 of teacher layers 1..N-1, drawn each epoch, ascending."""
+    return list(enumerate(_drawn(student_layers, teacher_layers, clock), start=1))
+
+
+def random_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """RAIL-KD, concatenated: student layers 1..M-1 side by side meet the drawn teacher layers side by side."""
+    if student_layers < 2:
+        return []
+    return [(tuple(range(1, student_layers)), tuple(_drawn(student_layers, teacher_layers, clock)))]
+
+
+def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """Layer relations: the student's embedding and layers as one meet the teacher's evenly spaced ones as one.
+
+    >>> together(2, 12, Clock())
+    [((0, 1, 2), (0, 6, 12))]
+    """
+    ours = tuple(range(student_layers + 1))
+    return [(ours, (0, *even_layers(student_layers, teacher_layers)))]
+
+
+PARTITIONS = ("regular", "overlap", "skip-middle", "cross")
+"""How CKD-combine cuts the teacher's layers into one block per student layer."""
+
+
+def block(
+    student_layers: int,
+    teacher_layers: int,
+    clock: Clock,
+    *,
+    partition: Literal["regular", "overlap", "skip-middle", "cross"] = "regular",
+    partitions: tuple[tuple[int, ...], ...] | None = None,
+) -> Pairs:
+    """CKD-combine (Wu et al., 2020): student layer m meets a block of teacher layers, laid side by side.
+
+    `regular` cuts the layers into M blocks, `overlap` widens each by one layer on either side. `skip-middle` and
+    `cross` are known for two student layers only; `partitions` names the blocks for other depths.
+
+    >>> block(2, 6, Clock()), block(2, 6, Clock(), partition="overlap")
+    ([(1, (1, 2, 3)), (2, (4, 5, 6))], [(1, (1, 2, 3, 4)), (2, (3, 4, 5, 6))])
+    >>> block(2, 6, Clock(), partition="skip-middle"), block(2, 6, Clock(), partition="cross")
+    ([(1, (1, 2)), (2, (5, 6))], [(1, (1, 3)), (2, (4, 6))])
+    """
+    if partitions is None:
+        partitions = _blocks(student_layers, teacher_layers, partition)
+    if len(partitions) != student_layers:
+        raise Fault(f"partitions names {len(partitions)} blocks, the student has {student_layers} layers")
+    return list(enumerate(partitions, start=1))
+
+
+def _blocks(student_layers: int, teacher_layers: int, partition: str) -> tuple[tuple[int, ...], ...]:
+    cuts = [0, *even_layers(student_layers, teacher_layers)]
+    regular = [(low + 1, high) for low, high in pairwise(cuts)]
+    if partition == "regular":
+        return tuple(tuple(range(low, high + 1)) for low, high in regular)
+    if partition == "overlap":
+        return tuple(tuple(range(max(low - 1, 1), min(high + 1, teacher_layers) + 1)) for low, high in regular)
+    if student_layers != 2 or teacher_layers < 4:
+        raise Fault(
+            f"partition {partition!r} is defined for two student layers and at least four teacher layers; name the "
+            "blocks with partitions, or take regular or overlap"
+        )
+    half = teacher_layers // 2
+    if partition == "skip-middle":
+        third = max(teacher_layers // 3, 1)
+        return tuple(range(1, third + 1)), tuple(range(teacher_layers - third + 1, teacher_layers + 1))
+    # The two ends of each half, as the paper's 1, 3 and 4, 6 of six layers.
+    return (1, half), (half + 1, teacher_layers)
+
+
+def transport_plan(cost: ArrayLike, student_weights: ArrayLike, teacher_weights: ArrayLike) -> NDArray[np.float64]:
+    """The flow [M, N] of least total cost that moves the student layers' weights to the teacher layers'.
+
+    Weights are normalised first. Solved exactly, by POT where it is installed, else by SciPy's linear programming. The
+    cheapest flow need not be the only one; its cost is.
+    """
+    costs = np.ascontiguousarray(cost, dtype=np.float64)
+    ours, theirs = (np.asarray(weights, dtype=np.float64) for weights in (student_weights, teacher_weights))
+    ours, theirs = ours / ours.sum(), theirs / theirs.sum()
+    try:
+        import ot
+    except ImportError:
+        return _linear_program(costs, ours, theirs)
+    return np.asarray(ot.emd(ours, theirs, costs), dtype=np.float64)
+
+
+def _linear_program(
+    cost: NDArray[np.float64], student: NDArray[np.float64], teacher: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    from scipy.optimize import linprog
+
+    rows, columns = cost.shape
+    leaving, arriving = np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))
+    # The last condition follows from the others; left in, rounding can make the program infeasible.
+    conditions = np.vstack([leaving, arriving])[:-1]
+    solved = linprog(cost.ravel(), A_eq=conditions, b_eq=np.concatenate([student, teacher])[:-1], method="highs")
+    return np.asarray(solved.x, dtype=np.float64).reshape(rows, columns)

@@ -1,30 +1,81 @@
 """Trainable maps between widths: the only parts with weights.
 
-A projection is built once per match and lives inside the one module that is trained, so the optimiser, clipping,
-checkpoints and every process see it; the exported student never holds it.
+A projection is built once per match from the widths of each of its pairs. It lives inside the one module that is
+trained, so the optimiser, clipping, checkpoints and every process see it; the exported student never holds it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from torch import Tensor, nn
 
-__all__ = ["ToTeacher", "to_teacher"]
+from stillery.faults import Fault
+
+__all__ = ["Projection", "both", "to_student", "to_teacher"]
 
 
-class ToTeacher(nn.Module):
-    """One linear map per pair from the student's width to the teacher's; the teacher's side is left as it is."""
+def _maps(sources: Sequence[int], targets: Sequence[int], *, bias: bool, shared: bool) -> nn.ModuleList:
+    """A linear map for each pair, or one for all."""
+    pairs = list(zip(sources, targets, strict=True))
+    if shared and len(set(pairs)) > 1:
+        raise Fault("one projection cannot serve layers of different widths; use one per pair")
+    return nn.ModuleList(nn.Linear(*pair, bias=bias) for pair in (pairs[:1] if shared else pairs))
 
-    def __init__(self, student_width: int, teacher_width: int, pairs: int, *, bias: bool) -> None:
+
+class Projection(nn.Module):
+    """Linear maps of the student's side, of the teacher's, or of both; a side without maps is left as it is."""
+
+    def __init__(self, student: nn.ModuleList | None, teacher: nn.ModuleList | None) -> None:
         super().__init__()
-        self.maps = nn.ModuleList(nn.Linear(student_width, teacher_width, bias=bias) for _ in range(pairs))
+        self.student = student
+        self.teacher = teacher
 
     def forward(self, student: Tensor, teacher: Tensor, slot: int) -> tuple[Tensor, Tensor]:
-        """Bring the student's rows of pair number `slot` to the teacher's width."""
-        return self.maps[slot](student), teacher
+        """Project the rows of pair number `slot`."""
+        if self.student is not None:
+            student = self.student[slot % len(self.student)](student)
+        if self.teacher is not None:
+            teacher = self.teacher[slot % len(self.teacher)](teacher)
+        return student, teacher
 
 
-def to_teacher(student_width: int, teacher_width: int, pairs: int, *, bias: bool = False) -> ToTeacher | None:
-    """Layer selection, A_i: a linear map per pair where the widths differ, nothing where they agree."""
-    if student_width == teacher_width:
+def to_teacher(
+    student: Sequence[int], teacher: Sequence[int], *, bias: bool = False, shared: bool = False, always: bool = False
+) -> Projection | None:
+    """Layer selection's A_i: a linear map per pair where the widths differ, nothing where they agree.
+
+    `shared` takes one map for all pairs, as TinyBERT's W_h; `always` takes it at equal widths too, as TinyBERT and the
+    released CR-ILD code do.
+    """
+    if list(student) == list(teacher) and not always:
         return None
-    return ToTeacher(student_width, teacher_width, pairs, bias=bias)
+    return Projection(_maps(student, teacher, bias=bias, shared=shared), None)
+
+
+def to_student(student: Sequence[int], teacher: Sequence[int], *, bias: bool = True) -> Projection:
+    """CKD-combine: a linear map per pair from the teacher's layers, side by side, to the student's width."""
+    return Projection(None, _maps(teacher, student, bias=bias, shared=False))
+
+
+def both(
+    student: Sequence[int],
+    teacher: Sequence[int],
+    *,
+    width: int = 128,
+    bias: bool = False,
+    shared: bool = False,
+    frozen_teacher: bool = False,
+) -> Projection:
+    """RAIL-KD: both sides to a lower common width (eq. 2), one pair of maps per slot.
+
+    The teacher's map is trained too, so with `bias` the loss has a trivial solution (zero maps, equal biases); hence no
+    bias by default. `frozen_teacher` keeps the teacher's map as it starts.
+    """
+    built = Projection(
+        _maps(student, [width] * len(student), bias=bias, shared=shared),
+        _maps(teacher, [width] * len(teacher), bias=bias, shared=shared),
+    )
+    if built.teacher is not None:
+        built.teacher.requires_grad_(not frozen_teacher)
+    return built

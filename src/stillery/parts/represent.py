@@ -1,20 +1,104 @@
-"""What of a layer is compared."""
+"""What of a layer is compared.
+
+Scores are rows over keys: `[batch, heads, tokens, keys]`; padded keys are left out by their mask, and so are the
+rows of padded tokens.
+"""
 
 from __future__ import annotations
 
+from dataclasses import replace
+from functools import partial
+
+import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from stillery.recipe import Representation, Shown
+from stillery.recipe import Layers, Representation, Shown, View
 
-__all__ = ["cls", "tokens"]
+__all__ = [
+    "attention",
+    "attention_maps",
+    "cls",
+    "key_relations",
+    "layer_relations",
+    "pool",
+    "query_relations",
+    "samples",
+    "tokens",
+    "unmasked_pool",
+    "unmasked_tokens",
+    "value_relations",
+    "with_relation_heads",
+    "word_relations",
+]
 
 
-def _cls(stack: Shown, layer: int) -> tuple[Tensor, Tensor | None]:
-    return stack.hidden[layer][:, 0], None
+def _cls(stack: Shown, layer: int) -> View:
+    return View(stack.hidden[layer][:, 0])
 
 
-def _tokens(stack: Shown, layer: int) -> tuple[Tensor, Tensor | None]:
-    return stack.hidden[layer], stack.mask
+def _tokens(stack: Shown, layer: int) -> View:
+    return View(stack.hidden[layer], stack.mask)
+
+
+def _pool(stack: Shown, layer: int) -> View:
+    weights = stack.mask.to(stack.hidden[layer].dtype).unsqueeze(-1)
+    return View((stack.hidden[layer] * weights).sum(1) / weights.sum(1).clamp_min(1))
+
+
+def _unmasked_pool(stack: Shown, layer: int) -> View:
+    return View(stack.hidden[layer].mean(1))
+
+
+def _split(states: Tensor, heads: int) -> Tensor:
+    """[batch, tokens, width] to [batch, heads, tokens, width / heads]."""
+    cut: Tensor = states.unflatten(-1, (heads, -1))
+    return cut.transpose(1, 2)
+
+
+def _scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
+    """Scaled dot products between all tokens, [batch, heads, tokens, keys]."""
+    one, other = _split(left, heads), _split(right, heads)
+    scores: Tensor = one @ other.transpose(-1, -2) / one.shape[-1] ** 0.5
+    return scores
+
+
+def _attention(stack: Shown, layer: int) -> View:
+    scores = _scores(stack.query[layer], stack.key[layer], stack.heads)
+    if layer in stack.bias:
+        scores = scores + stack.bias[layer]
+    return View(scores, stack.mask, stack.mask)
+
+
+def _attention_maps(stack: Shown, layer: int) -> View:
+    scores = _attention(stack, layer).values.float()
+    keys = stack.mask.to(torch.bool)[:, None, None, :]
+    return View(scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(-1) * keys, stack.mask)
+
+
+def _relations(stack: Shown, layer: int, *, of: str, heads: int | None = None) -> View:
+    states: Tensor = getattr(stack, of)[layer]
+    return View(_scores(states, states, heads or stack.heads), stack.mask, stack.mask)
+
+
+def _samples(stack: Shown, layer: int) -> View:
+    pooled = F.normalize(_pool(stack, layer).values.float(), dim=-1)
+    return View(pooled @ pooled.T)
+
+
+def _word_relations(stack: Shown, layer: int) -> View:
+    states = F.normalize(stack.hidden[layer].float(), dim=-1)
+    real = stack.mask.to(torch.bool)
+    itself = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)
+    return View(states @ states.transpose(1, 2), stack.mask, real[:, None, :] & ~itself)
+
+
+def _layer_relations(stack: Shown, layers: Layers) -> View:
+    assert isinstance(layers, tuple)
+    states = F.normalize(torch.stack([stack.hidden[layer] for layer in layers], dim=2).float(), dim=-1)
+    itself = torch.eye(len(layers), dtype=torch.bool, device=states.device)
+    # [batch, tokens, layers, layers]: a row per token and layer.
+    return View(states @ states.transpose(-1, -2), stack.mask.unsqueeze(-1), ~itself[None, None])
 
 
 cls = Representation(name="cls", show=_cls, rows="examples")
@@ -22,3 +106,60 @@ cls = Representation(name="cls", show=_cls, rows="examples")
 
 tokens = Representation(name="tokens", show=_tokens, rows="tokens")
 """Every real token's state, [batch, tokens, width], padding masked out."""
+
+unmasked_tokens = Representation(
+    name="unmasked_tokens", show=lambda stack, layer: View(stack.hidden[layer]), rows="examples"
+)
+"""Every position's state, padding included, as several released codes compare it: it depends on the padding."""
+
+pool = Representation(name="pool", show=_pool, rows="examples")
+"""The mean of the real tokens' states, [batch, width] (RAIL-KD, eq. 1)."""
+
+unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples")
+"""The mean over all positions, padding included, as RAIL-KD prints it: it depends on the padding."""
+
+attention = Representation(name="attention", show=_attention, rows="tokens", needs=("query", "key"), sized=False)
+"""What the attention's softmax receives before its mask: QK^T / sqrt(d) per head, and the family's bias."""
+
+attention_maps = Representation(
+    name="attention_maps", show=_attention_maps, rows="tokens", needs=("query", "key"), sized=False
+)
+"""The attention's probabilities, zero on padded keys."""
+
+query_relations = Representation(
+    name="query_relations", show=partial(_relations, of="query"), rows="tokens", needs=("query",), sized=False
+)
+"""QQ^T / sqrt(d) per head (MiniLMv2)."""
+
+key_relations = Representation(
+    name="key_relations", show=partial(_relations, of="key"), rows="tokens", needs=("key",), sized=False
+)
+"""KK^T / sqrt(d) per head (MiniLMv2)."""
+
+value_relations = Representation(
+    name="value_relations", show=partial(_relations, of="value"), rows="tokens", needs=("value",), sized=False
+)
+"""VV^T / sqrt(d) per head (MiniLM)."""
+
+samples = Representation(name="samples", show=_samples, rows="examples", sized=False)
+"""Cosines between the examples of a batch, [batch, batch]: it depends on who shares a batch."""
+
+word_relations = Representation(name="word_relations", show=_word_relations, rows="tokens", sized=False)
+"""Cosines between the words of a text, [batch, tokens, keys], without a word and itself (CKD, Park et al.)."""
+
+layer_relations = Representation(name="layer_relations", show=_layer_relations, rows="tokens", joint=True, sized=False)
+"""Cosines between a word's states in several layers, [batch, tokens, layers, layers] (CKD, Park et al.)."""
+
+
+def with_relation_heads(relations: Representation, heads: int | None = None) -> Representation:
+    """Relations with the states of all heads merged and cut into this many relation heads, the teacher's where None.
+
+    MiniLMv2: teacher and student then have the same number of maps, whatever their own head counts are.
+    """
+    assert isinstance(relations.show, partial)
+    return replace(
+        relations,
+        name=f"{relations.name}({heads or 'teacher'} heads)",
+        show=partial(relations.show, heads=heads) if heads else relations.show,
+        teacher_heads=heads is None,
+    )

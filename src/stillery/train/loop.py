@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,20 +18,21 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from torch import Tensor, nn
+from torch import nn
 from transformers import PreTrainedModel
 
-from stillery.data.batches import Batch, collate, micro_batches, windows
-from stillery.data.examples import Examples
-from stillery.data.tokens import Tokens
-from stillery.faults import Stopped
+from stillery.data.batches import Batch, windows
+from stillery.models.trace import Trace
 from stillery.progress import Bar, bar
 from stillery.recipe import Clock, Rows
+from stillery.terms import Mixed
 from stillery.train import checkpoint
 from stillery.train.checkpoint import Progress
+from stillery.train.cut import TrainingData, cut_window
 from stillery.train.log import RunLog
-from stillery.train.objective import Losses, Objective, layers_needed
+from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.optimiser import adamw
+from stillery.train.said import Said, stop_if_not_finite
 from stillery.train.schedule import learning_rate, stage_lengths, step_seed
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
@@ -40,15 +41,6 @@ __all__ = ["Outcome", "Score", "TrainingData", "accelerator_for", "train"]
 
 Score = Callable[[PreTrainedModel], Mapping[str, float]]
 """Scores the student on the dev part; the first metric decides which weights are best."""
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class TrainingData:
-    """Tokenised training examples and how to pad them."""
-
-    examples: Examples
-    tokens: Tokens
-    pad_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +139,7 @@ def _stage(
     if accelerator.scaler is not None and progress.scaler is not None:
         accelerator.scaler.load_state_dict(progress.scaler)
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
-    pending: list[_Said] = []
+    pending: list[Said] = []
     order: list[np.ndarray] = []
     order_epoch = -1
     module.train()
@@ -158,19 +150,27 @@ def _stage(
         if epoch != order_epoch:
             order = windows(data.tokens.lengths, seed=settings.seed, stage=stage, epoch=epoch, window=window)
             order_epoch = epoch
-        clock = Clock(seed=settings.seed, stage=stage, epoch=epoch, step=step)
+        clock = Clock(
+            seed=settings.seed,
+            stage=stage,
+            epoch=epoch,
+            step=step,
+            stage_step=step - start,
+            stage_steps=length,
+            stage_epochs=math.ceil(length / per_epoch),
+        )
         rate = learning_rate(settings.lr, step - start, length, settings.warmup)
         for group in optimiser.param_groups:
             group["lr"] = rate
 
         last = step + 1 == start + length
         logs = (step + 1) % settings.log_every == 0 or last or step == start
-        parts = _cut(data, order[place], settings.batch_size, accelerator)
-        said = _Said(step=step + 1)
-        for number, (batch, share) in enumerate(parts):
+        parts = cut_window(data, order[place], settings.batch_size, clock, objective.stages[stage].mixing, accelerator)
+        said = Said(step=step + 1)
+        for number, (batch, share, mixed) in enumerate(parts):
             with _gradients_shared(accelerator, module, number == len(parts) - 1):
                 torch.manual_seed(step_seed(settings.seed, step, number, accelerator.process_index))
-                losses = _losses(module, objective, batch, share, clock, teacher, accelerator)
+                losses = _losses(module, objective, batch, share, clock, mixed, teacher, accelerator)
                 said.add(losses, batch)
                 if logs and settings.grad_norms:
                     said.add_gradients(losses, trained)
@@ -179,10 +179,11 @@ def _stage(
         pending.append(said)
         # Reading a loss back makes a GPU wait, so there it is done when something is written anyway.
         if logs or accelerator.device.type == "cpu":
-            _stop_if_not_finite(pending)
+            stop_if_not_finite(pending)
         norm = accelerator.clip_grad_norm_(trained, settings.clip or math.inf)
         stepper.step()
         stepper.zero_grad()
+        objective.after_step(new_epoch=place + 1 == per_epoch)
 
         step_seconds = time.perf_counter() - began
         progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
@@ -193,11 +194,11 @@ def _stage(
         ends_epoch = (step + 1 - start) % per_epoch == 0
         due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
         if score is not None and (due or last):
-            _stop_if_not_finite(pending)
+            stop_if_not_finite(pending)
             progress = _scored(score(objective.student), progress, objective, settings, folder, log)
             module.train()
         if (step + 1) % settings.checkpoint_every == 0 and not last and not progress.stopped:
-            _stop_if_not_finite(pending)
+            stop_if_not_finite(pending)
             if accelerator.is_main_process:
                 scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
                 checkpoint.save(folder, objective, optimiser, progress.after(scaler=scaler))
@@ -205,26 +206,6 @@ def _stage(
         if progress.stopped:
             break
     return progress
-
-
-def _cut(
-    data: TrainingData, window: np.ndarray, batch_size: int, accelerator: Accelerator
-) -> list[tuple[Batch, dict[Rows, float]]]:
-    """This process's micro-batches of a window, each with the share of the window's rows it holds."""
-    lengths = data.tokens.lengths
-    rows = {"examples": len(window), "tokens": int(lengths[window].sum())}
-    cuts = micro_batches(window, batch_size, accelerator.process_index, accelerator.num_processes)
-    parts: list[tuple[Batch, dict[Rows, float]]] = []
-    for cut in cuts or [window[:0]]:
-        # A process left without examples still has to take part in the step: it runs one that does not count.
-        index = cut if len(cut) else window[:1]
-        batch = collate(data.examples, data.tokens, index, data.pad_id)
-        share: dict[Rows, float] = {
-            "examples": len(cut) / rows["examples"],
-            "tokens": int(lengths[cut].sum()) / rows["tokens"],
-        }
-        parts.append((batch.to(accelerator.device), share))
-    return parts
 
 
 def _gradients_shared(accelerator: Accelerator, module: nn.Module, last: bool) -> AbstractContextManager[None]:
@@ -237,66 +218,22 @@ def _losses(
     batch: Batch,
     share: Mapping[Rows, float],
     clock: Clock,
+    mixed: Mixed | None,
     teacher: LiveTeacher | None,
     accelerator: Accelerator,
 ) -> Losses:
     stage = objective.stages[clock.stage]
-    shown = None
+    shown: dict[str, Trace] = {}
     if stage.needs_teacher:
         assert teacher is not None
-        _, layers = layers_needed(stage, *objective.depths, clock)
+        matched = {match.view for match in stage.matches if match.against == "teacher"}
         with accelerator.autocast():
-            shown = teacher(batch.inputs, layers)
-    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share)
+            for view in ("plain", "mixed"):
+                if view in matched or (view == "plain" and stage.prediction is not None):
+                    _, needs = needs_of(stage, *objective.depths, clock, view)
+                    shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None)
+    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed)
     return losses
-
-
-class _Said:
-    """What the losses of one optimiser step were, kept on the device until somebody reads it."""
-
-    def __init__(self, step: int) -> None:
-        self.step = step
-        self.ids: list[Sequence[str]] = []
-        self.terms: list[dict[str, Tensor]] = []
-        self.totals: list[Tensor] = []
-        self.gradients: dict[str, float] = {}
-
-    def add(self, losses: Losses, batch: Batch) -> None:
-        self.ids.append(batch.ids)
-        self.terms.append({name: value.detach() for name, value in losses.terms.items()})
-        self.totals.append(losses.total.detach())
-
-    def add_gradients(self, losses: Losses, trained: Sequence[nn.Parameter]) -> None:
-        for name, term in losses.terms.items():
-            found = torch.autograd.grad(term, trained, retain_graph=True, allow_unused=True)
-            norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in found if gradient is not None))
-            self.gradients[name] = self.gradients.get(name, 0.0) + norm
-
-    def numbers(self) -> dict[str, object]:
-        terms = {name: sum(float(part[name]) for part in self.terms) for name in self.terms[0]}
-        numbers: dict[str, object] = {"loss": sum(float(total) for total in self.totals), "terms": terms}
-        if self.gradients:
-            numbers["term_gradient_norms"] = self.gradients
-        return numbers
-
-    def note(self) -> str:
-        numbers = self.numbers()
-        terms = numbers["terms"]
-        assert isinstance(terms, dict)
-        return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
-
-
-def _stop_if_not_finite(pending: list[_Said]) -> None:
-    """Stop the run at the first step whose loss was not a finite number; forget the steps looked at."""
-    for said in pending:
-        for ids, terms in zip(said.ids, said.terms, strict=True):
-            bad = [name for name, value in terms.items() if not math.isfinite(float(value))]
-            if bad:
-                raise Stopped(
-                    f"step {said.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"
-                    f"{' ...' if len(ids) > 40 else ''}; try a lower --lr or --precision fp32"
-                )
-    pending.clear()
 
 
 def _scored(

@@ -1,27 +1,32 @@
 """The one module that is trained: the student with its projections, giving every loss term of a stage.
 
-A term is a mean over *rows* (examples, or real tokens). Of a micro-batch the module returns the part of that mean that
-its own rows make up, `mean over its rows * its rows / the step's rows`, so that adding the parts up over the
-accumulation window and over processes gives the term of the whole step, however it was cut.
+A term is a mean over *rows* (examples, real tokens, or pairs of real tokens). Of a micro-batch the module returns the
+part of that mean that its own rows make up, `mean over its rows * its rows / the step's rows`, so that adding the parts
+up over the accumulation window and over processes gives the term of the whole step, however it was cut.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.faults import Gathered
 from stillery.models.family import Sizes, sizes
 from stillery.models.trace import Trace, trace
-from stillery.parts.divergence import logit_mse
-from stillery.recipe import Clock, Match, Rows, Stage
+from stillery.parts.distance import mse, released_attention_mse
+from stillery.parts.transport import Transport
+from stillery.recipe import Clock, Match, Need, Pairs, Rows, Stage
+from stillery.terms import Mixed, flat_layers, modules_of, stage_terms
 
-__all__ = ["Losses", "Objective", "check_stages", "layers_needed", "match_term", "pairs_of"]
+__all__ = ["Losses", "Needs", "Objective", "needs_of", "pairs_of", "rows_of", "shown_by"]
+
+Needs = dict[Need, set[int]]
+"""Which layers a model has to show, by what of them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -32,64 +37,57 @@ class Losses:
     terms: dict[str, Tensor]
 
 
-def pairs_of(match: Match, student_layers: int, teacher_layers: int, clock: Clock) -> list[tuple[int, int]]:
+def pairs_of(match: Match, student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """The layers that meet in a match at this time."""
     return match.pair(student_layers, teacher_layers, clock)
 
 
-def layers_needed(stage: Stage, student_layers: int, teacher_layers: int, clock: Clock) -> tuple[set[int], set[int]]:
-    """The student's and the teacher's layers a step of the stage looks at."""
-    pairs = [pair for match in stage.matches for pair in pairs_of(match, student_layers, teacher_layers, clock)]
-    return {student for student, _ in pairs}, {teacher for _, teacher in pairs}
+def rows_of(match: Match) -> Rows:
+    """What the value of a match is a mean over."""
+    distance = match.distance.func if isinstance(match.distance, partial) else match.distance
+    if distance is released_attention_mse:
+        return "examples"
+    over_keys = match.represent.rows == "tokens" and not match.represent.sized and not match.represent.joint
+    rows: Rows = "pairs" if over_keys and distance is mse and match.reduction == "mean" else match.represent.rows
+    if match.view == "mixed" and rows in ("tokens", "pairs"):
+        return "mixed tokens" if rows == "tokens" else "mixed pairs"
+    return rows
 
 
-def check_stages(stages: Sequence[Stage], student: Sizes, teacher: Sizes | None, clock: Clock) -> None:
-    """Everything about a recipe that could fail in the first batch, found before it."""
-    faults = Gathered()
-    for stage in stages:
-        if teacher is None:
-            if stage.needs_teacher:
-                faults.add(f"stage {stage.name} matches a teacher, and none is given")
-            continue
-        if len({match.name for match in stage.matches}) != len(stage.matches):
-            faults.add(f"stage {stage.name}: two matches have the same name, their logs would mix")
-        for match in stage.matches:
-            pairs = pairs_of(match, student.layers, teacher.layers, clock)
-            if not pairs:
-                faults.add(
-                    f"match {match.name}: no layer pairs between a student of {student.layers} and a teacher of "
-                    f"{teacher.layers} layers; use more --layers or another --method"
-                )
-            for i, j in pairs:
-                if not (0 <= i <= student.layers and 0 <= j <= teacher.layers):
-                    faults.add(
-                        f"match {match.name}: pair ({i}, {j}) is outside the student's 0..{student.layers} and the "
-                        f"teacher's 0..{teacher.layers}"
-                    )
-            if student.width != teacher.width and match.project is None:
-                faults.add(
-                    f"match {match.name}: the widths {student.width} and {teacher.width} differ, it has no projection"
-                )
-    faults.raise_any()
+def needs_of(stage: Stage, student_layers: int, teacher_layers: int, clock: Clock, view: str) -> tuple[Needs, Needs]:
+    """What the student and what the teacher has to show of one view of a batch in a step of the stage."""
+    student, teacher = _nothing(), _nothing()
+    for match in stage.matches:
+        consistency = match.against == "student"
+        for ours, theirs in pairs_of(match, student_layers, teacher_layers, clock):
+            for need in match.represent.needs:
+                # Consistency looks at the student's plain view too, and never at the teacher.
+                if match.view == view or consistency:
+                    student[need].update(flat_layers(ours))
+                if match.view == view and not consistency:
+                    teacher[need].update(flat_layers(theirs))
+    return student, teacher
 
 
-def match_term(
-    match: Match, pairs: Sequence[tuple[int, int]], student: Trace, teacher: Trace, projection: nn.Module | None
-) -> Tensor:
-    """The value of a match on one batch: represent, project, measure each pair, reduce over pairs."""
-    values = []
-    for slot, (i, j) in enumerate(pairs):
-        shown, mask = match.represent.show(student.encoder, i)
-        target, _ = match.represent.show(teacher.encoder, j)
-        if projection is not None:
-            shown, target = projection(shown, target, slot)
-        values.append(match.distance(shown, target, mask, match.reduction))
-    stacked = torch.stack(values)
-    return stacked.sum() if match.over_pairs == "sum" else stacked.mean()
+def _nothing() -> Needs:
+    return {"hidden": set(), "query": set(), "key": set(), "value": set()}
+
+
+def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
+    """Run a model on a batch, or on its mixed examples, and keep what is needed."""
+    return trace(
+        model,
+        mixed.inputs(inputs) if mixed else inputs,
+        needs["hidden"],
+        query=needs["query"],
+        key=needs["key"],
+        value=needs["value"],
+        change=mixed,
+    )
 
 
 class Objective(nn.Module):
-    """Student and projections; calling it gives the losses of a batch in the stage the clock shows."""
+    """Student, projections and flows; calling it gives the losses of a batch in the stage the clock shows."""
 
     def __init__(
         self, student: PreTrainedModel, stages: Sequence[Stage], *, teacher: Sizes | None, regression: bool, seed: int
@@ -100,52 +98,80 @@ class Objective(nn.Module):
         self.regression = regression
         self.depths = (sizes(student.config).layers, teacher.layers if teacher else 0)
         self.projections = nn.ModuleDict()
-        clock, student_width = Clock(seed=seed), sizes(student.config).width
+        self.flows = nn.ModuleDict()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for index, stage in enumerate(self.stages):
-                for match in stage.matches:
-                    assert teacher is not None
-                    slots = len(pairs_of(match, *self.depths, clock))
-                    built = match.project and match.project(student_width, teacher.width, slots)
-                    if built:
-                        self.projections[f"{index}-{match.name}"] = built
+                if not stage.matches:
+                    continue
+                assert teacher is not None
+                widths = sizes(student.config).width, teacher.width
+                projections, flows = modules_of(stage, *self.depths, *widths, Clock(seed=seed))
+                self.projections[str(index)] = nn.ModuleDict(projections)
+                self.flows[str(index)] = nn.ModuleDict(flows)
 
     def forward(
         self,
         inputs: Mapping[str, Tensor],
         labels: Tensor | None,
-        teacher: Trace | None,
+        teacher: Mapping[str, Trace],
         clock: Clock,
         share: Mapping[Rows, float],
+        mixed: Mixed | None = None,
     ) -> Losses:
-        """The losses of a micro-batch that holds `share` of its optimiser step's examples and tokens."""
-        stage = self.stages[clock.stage]
-        student_layers, _ = layers_needed(stage, *self.depths, clock)
-        shown = trace(self.student, inputs, student_layers)
-        terms: dict[str, Tensor] = {}
-        weights: dict[str, float] = {}
-        if stage.hard_weight:
-            assert labels is not None
-            terms["hard"] = self._hard(shown.logits, labels) * share["examples"]
-            weights["hard"] = stage.hard_weight
-        if stage.prediction is not None:
-            assert teacher is not None
-            divergence = logit_mse if self.regression else stage.prediction.divergence
-            value = divergence(shown.logits, teacher.logits, stage.prediction.temperature, stage.prediction.square)
-            terms["soft"] = value * share["examples"]
-            weights["soft"] = stage.prediction.weight
-        for match in stage.matches:
-            assert teacher is not None
-            key = f"{clock.stage}-{match.name}"
-            projection = dict(self.projections.items()).get(key)
-            value = match_term(match, pairs_of(match, *self.depths, clock), shown, teacher, projection)
-            terms[match.name] = value if match.reduction == "sum" else value * share[match.represent.rows]
-            weights[match.name] = match.weight
-        total = torch.stack([terms[name] * weights[name] for name in terms]).sum()
-        return Losses(total=total, terms=terms)
+        """The losses of a micro-batch that holds `share` of its optimiser step's rows.
 
-    def _hard(self, logits: Tensor, labels: Tensor) -> Tensor:
-        if self.regression:
-            return F.mse_loss(logits.float().squeeze(-1), labels.float())
-        return F.cross_entropy(logits.float(), labels)
+        `teacher` is what the teacher showed of each view, `mixed` how the batch is mixed where the stage mixes.
+        """
+        stage = self.stages[clock.stage]
+        terms = stage_terms(
+            stage,
+            self._student(stage, inputs, clock, mixed),
+            teacher,
+            labels,
+            clock,
+            regression=self.regression,
+            projections=self._of_stage(self.projections, clock),
+            flows=self._of_stage(self.flows, clock),
+            mixed=mixed,
+        )
+        weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
+        parts = {name: value * share["examples"] for name, value in terms.items() if name in weights}
+        for match in stage.matches:
+            weights[match.name] = match.weight_at(clock)
+            value = terms[match.name]
+            parts[match.name] = value if match.reduction == "sum" else value * share[rows_of(match)]
+        total = torch.stack([part * weights[name] for name, part in parts.items()]).sum()
+        return Losses(total=total, terms=parts)
+
+    def _of_stage(self, modules: nn.ModuleDict, clock: Clock) -> dict[str, nn.Module]:
+        key = str(clock.stage)
+        return dict(modules[key].items()) if key in modules else {}  # type: ignore[operator]
+
+    def _student(
+        self, stage: Stage, inputs: Mapping[str, Tensor], clock: Clock, mixed: Mixed | None
+    ) -> dict[str, Trace]:
+        """What the student shows of each view the stage looks at."""
+        shown = {}
+        if mixed is not None:
+            shown["mixed"] = shown_by(self.student, inputs, needs_of(stage, *self.depths, clock, "mixed")[0], mixed)
+        consistency = [match for match in stage.matches if match.against == "student"]
+        trains_plain = stage.hard_weight or stage.prediction or any(match.view == "plain" for match in stage.matches)
+        if trains_plain or consistency:
+            needs, _ = needs_of(stage, *self.depths, clock, "plain")
+            target_only = not trains_plain and all(match.detach for match in consistency)
+            with torch.no_grad() if target_only else nullcontext():
+                shown["plain"] = shown_by(self.student, inputs, needs)
+        return shown
+
+    def after_step(self, *, new_epoch: bool) -> None:
+        """Change what remembers, once per optimiser step."""
+        flows = [flow for flow in self.flows.modules() if isinstance(flow, Transport)]
+        for flow in flows:
+            flow.update(new_epoch)
+        shared = [flow for flow in flows if flow.shared]
+        for weights in ("student", "teacher"):
+            if shared:
+                mean = torch.stack([getattr(flow, weights) for flow in shared]).mean(0)
+                for flow in shared:
+                    getattr(flow, weights).copy_(mean)

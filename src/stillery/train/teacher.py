@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery.models.trace import Trace, trace
+from stillery.models.trace import Trace
+from stillery.terms import Mixed
+from stillery.train.objective import Needs, shown_by
 
 __all__ = ["LiveTeacher"]
 
@@ -23,7 +25,7 @@ class LiveTeacher:
     def __post_init__(self) -> None:
         self.model.eval().requires_grad_(False)
 
-    def __call__(self, inputs: Mapping[str, Tensor], layers: Collection[int]) -> Trace:
-        """What the teacher shows on a batch: its logits and the given layers."""
+    def __call__(self, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
+        """What the teacher shows on a batch, or on its mixed examples: its logits and what is needed of its layers."""
         with torch.no_grad():
-            return trace(self.model, inputs, layers)
+            return shown_by(self.model, inputs, needs, mixed)

@@ -1,0 +1,81 @@
+"""A run as a TOML file: read, merged with what is given beside it, and written."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from stillery.faults import Fault
+from stillery.jobs.settings import EXAMPLES, GROUPS, Asked, Distill, Finetune, Run, resolve, setting_names
+from stillery.models.choices import LAYER_CHOICES
+from stillery.setting import Named
+
+__all__ = ["ask", "read_toml", "to_toml"]
+
+_PATHS = ("data", "teacher", "model", "init", "init_from")
+
+
+def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
+    """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
+    said = {name: value for name, value in given.items() if value is not None}
+    if config is None:
+        return resolve(kind, said, named)
+    values = _beside(read_toml(config), said)
+    return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
+
+
+def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """A run file's values with those said beside it in their place."""
+    if said.keys() & {"data", "task"}:
+        values = {name: value for name, value in values.items() if name not in ("data", "task")}
+    if isinstance(values.get("options"), dict) and isinstance(said.get("options"), dict):
+        said = said | {"options": values["options"] | said["options"]}
+    if isinstance(values.get("fingerprints"), dict):
+        # The file vouches for what it names itself, not for what is said in its place.
+        replaced = said.keys() & {"teacher", "model"}
+        replaced |= {"data"} if said.keys() & EXAMPLES else set()
+        kept = {name: value for name, value in values["fingerprints"].items() if name not in replaced}
+        values = values | {"fingerprints": kept}
+    return values | said
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A run file's values; relative paths in it are taken from its own folder."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Fault(f"no such file: {path}") from None
+    except OSError as error:
+        raise Fault(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise Fault(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise Fault(f"{path}: not a TOML file: {error}") from None
+    return values | _resolved_paths(values, path.parent)
+
+
+def _resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Those values that name something in the file system, as absolute paths."""
+    named = {name: values[name] for name in _PATHS if isinstance(values.get(name), str)}
+    if named.get("init") in (*LAYER_CHOICES, "random"):
+        del named["init"]
+    return {name: str((folder / value).resolve()) for name, value in named.items() if (folder / value).exists()}
+
+
+def to_toml(run: Finetune | Distill) -> str:
+    """A run as a TOML file that `read_toml` reads back; settings that are None are left out."""
+    values: dict[str, Any] = {"job": type(run).__name__.lower()}
+    for item in dataclasses.fields(run):
+        value = getattr(run, item.name)
+        in_group = setting_names(GROUPS[item.name]) if item.name in GROUPS else []
+        values |= {name: getattr(value, name) for name in in_group} or {item.name: value}
+    # In TOML, tables come after plain values.
+    tables = {name: dict(values.pop(name, {})) for name in ("options", "fingerprints")}
+    plain = {name: value for name, value in values.items() if value is not None}
+    filled = {name: table for name, table in tables.items() if table}
+    return tomli_w.dumps(plain | _resolved_paths(plain, Path()) | filled)

@@ -1,0 +1,40 @@
+"""Stages that several methods share."""
+
+from __future__ import annotations
+
+from stillery.parts import divergence
+from stillery.recipe import Match, Mixing, Prediction, Recipe, Stage
+
+__all__ = ["joint", "layers_then_prediction"]
+
+
+def joint(
+    *matches: Match,
+    hard_weight: float,
+    soft_weight: float | None,
+    temperature: float,
+    square: bool = True,
+    init: str = "even",
+    head: str = "fresh",
+) -> Recipe:
+    """One stage with everything in it; a `soft_weight` of None is what `hard_weight` leaves of 1."""
+    soft = 1.0 - hard_weight if soft_weight is None else soft_weight
+    prediction = Prediction(divergence=divergence.kl, temperature=temperature, square=square, weight=soft)
+    stage = Stage(hard_weight=hard_weight, prediction=prediction if soft else None, matches=matches)
+    return Recipe(stages=(stage,), init=init, head=head)
+
+
+def layers_then_prediction(
+    *matches: Match,
+    hard_weight: float,
+    soft_weight: float | None,
+    temperature: float,
+    layer_share: float = 5.0,
+    init: str = "even",
+    mixing: Mixing | None = None,
+) -> Recipe:
+    """A stage of layer matching without labels, then a stage of prediction distillation (5 to 1 in steps)."""
+    prediction = joint(hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature).stages[0]
+    layers = Stage(name="layers", matches=matches, hard_weight=0.0, share=layer_share, mixing=mixing)
+    second = Stage(name="prediction", prediction=prediction.prediction, hard_weight=hard_weight, share=1.0)
+    return Recipe(stages=(layers, second), init=init)

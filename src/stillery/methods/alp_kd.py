@@ -1,0 +1,41 @@
+"""Passban et al. (2021), ALP-KD: Attention-Based Layer Projection for Knowledge Distillation."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from stillery.methods._stages import joint
+from stillery.parts import combine, distance, pair, project, represent
+from stillery.recipe import Match, Recipe
+
+__all__ = ["alp_kd"]
+
+
+def alp_kd(
+    *,
+    hard_weight: float = 1 / 3,
+    soft_weight: float = 1 / 3,
+    temperature: float = 2.0,
+    layer_weight: float = 100 / 3,
+    states: Literal["cls", "pool"] = "cls",
+    scale: bool = False,
+    detach: bool = False,
+) -> Recipe:
+    """ALP-KD: each student layer meets all teacher layers, weighed by the softmax of their dot products with it.
+
+    Student layers 1..M-1 and teacher layers 1..N-1, as RAIL-KD describes it. `scale` divides the products by the square
+    root of the width, `detach` stops the gradient through the weights.
+    """
+    attended = Match(
+        name="attended_layers",
+        represent=represent.cls if states == "cls" else represent.pool,
+        pair=pair.every_layer,
+        project=project.to_teacher,
+        combine=partial(combine.attend, scale=scale, detach=detach),
+        distance=distance.mse,
+        reduction="mean",
+        over_pairs="mean",
+        weight=layer_weight,
+    )
+    return joint(attended, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

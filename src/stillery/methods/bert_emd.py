@@ -1,0 +1,46 @@
+"""Li et al. (2020), BERT-EMD: Many-to-Many Layer Mapping for BERT Compression with Earth Mover's Distance."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from stillery.methods._stages import joint
+from stillery.parts import distance, pair, project, represent, transport
+from stillery.recipe import Match, Recipe
+
+__all__ = ["bert_emd"]
+
+
+def bert_emd(
+    *,
+    hard_weight: float = 0.0,
+    soft_weight: float = 1.0,
+    temperature: float = 1.0,
+    layer_weight: float = 0.005,
+    reweighed: bool = True,
+    separate: bool = False,
+    always_project: bool = True,
+) -> Recipe:
+    """BERT-EMD: all student with all teacher layers, weighed by the flow of least cost, for states and for attention.
+
+    The layers' weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`),
+    and states and attention share the mean of their weights unless `separate`. Transport is solved on the batch at
+    hand, so accumulation changes it. The released code's temperature of that update has no effect and is left out.
+    """
+    flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, shared=not separate)
+    states = partial(project.to_teacher, bias=True, shared=True, always=always_project)
+    hidden = Match(
+        name="hidden", represent=represent.tokens, pair=pair.all_to_all, project=states, distance=distance.mse,
+        flow=flow, weight=layer_weight,
+    )  # fmt: skip
+    attention = Match(
+        name="attention", represent=represent.attention, pair=pair.all_to_all, distance=distance.mse, flow=flow,
+        weight=layer_weight,
+    )  # fmt: skip
+    embedding = Match(
+        name="embedding", represent=represent.tokens, pair=pair.embedding, project=states, distance=distance.mse,
+        weight=layer_weight,
+    )  # fmt: skip
+    return joint(
+        hidden, attention, embedding, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature
+    )

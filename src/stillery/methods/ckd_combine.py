@@ -1,0 +1,39 @@
+"""Wu et al. (2020), Why Skip If You Can Combine: A Simple Knowledge Distillation Technique for Intermediate Layers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Literal
+
+from stillery.methods._stages import joint
+from stillery.parts import distance, pair, project, represent
+from stillery.recipe import Match, Recipe
+
+__all__ = ["ckd_combine"]
+
+
+def ckd_combine(
+    *,
+    hard_weight: float = 0.1,
+    soft_weight: float = 0.2,
+    temperature: float = 2.0,
+    layer_weight: float = 0.7,
+    partition: Literal["regular", "overlap", "skip-middle", "cross"] = "regular",
+    states: Literal["cls", "pool", "tokens"] = "cls",
+) -> Recipe:
+    """CKD: each student layer meets a block of teacher layers, laid side by side and mapped to the student's width.
+
+    `partition` cuts the teacher: regular blocks, blocks that overlap by a layer, or for two student layers skip-middle
+    and cross. Other blocks: `pair.block(partitions=...)` in a recipe of your own.
+    """
+    combined = Match(
+        name="combined_layers",
+        represent={"cls": represent.cls, "pool": represent.pool, "tokens": represent.tokens}[states],
+        pair=partial(pair.block, partition=partition),
+        project=project.to_student,
+        distance=distance.mse,
+        reduction="mean",
+        over_pairs="mean",
+        weight=layer_weight,
+    )
+    return joint(combined, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

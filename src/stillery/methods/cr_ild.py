@@ -1,0 +1,159 @@
+"""Ko et al. (2023), Revisiting Intermediate Layer Distillation for Compressing Language Models (CR-ILD)."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+from typing import Literal
+
+from stillery.methods._stages import layers_then_prediction
+from stillery.parts import distance, pair, project, represent, schedule, transport
+from stillery.recipe import Match, Mixing, Pair, Recipe, Schedule
+
+__all__ = ["cr_ild", "emd_ild", "l_ild", "u_ild"]
+
+Attention = Literal["kl", "mse"]
+States = Literal["tokens", "pool", "patience"]
+_STATES = {"tokens": represent.tokens, "pool": represent.pool, "patience": represent.cls}
+
+
+def _attention(how: Attention, which: Pair, weight: float) -> Match:
+    """L_MHA (eq. 1): KL of the attention maps per head, or squared error of their scores."""
+    return Match(
+        name="attention", represent=represent.attention, pair=which,
+        distance=distance.kl if how == "kl" else distance.mse,
+        reduction="batchmean" if how == "kl" else "mean", weight=weight,
+    )  # fmt: skip
+
+
+def _hidden(states: States, which: Pair, weight: float, always_project: bool) -> Match:
+    """L_IR (eq. 2): squared error of the states behind one map W^H, which is there where the widths differ.
+
+    The released code has W^H at equal widths too: `always_project`.
+    """
+    return Match(
+        name="hidden", represent=_STATES[states], pair=which,
+        project=partial(project.to_teacher, bias=True, shared=True, always=always_project),
+        distance=distance.normalised_mse if states == "patience" else distance.mse, weight=weight,
+    )  # fmt: skip
+
+
+def l_ild(
+    *,
+    hard_weight: float = 0.0,
+    soft_weight: float = 1.0,
+    temperature: float = 2.0,
+    attention: Attention = "kl",
+    states: States = "tokens",
+    attention_weight: float = 1.0,
+    hidden_weight: float = 1.0,
+    always_project: bool = False,
+) -> Recipe:
+    """L-ILD: attention and states of the last layer only, then prediction distillation."""
+    return layers_then_prediction(
+        _attention(attention, pair.last_layer, attention_weight),
+        _hidden(states, pair.last_layer, hidden_weight, always_project),
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+    )  # fmt: skip
+
+
+def u_ild(
+    *,
+    hard_weight: float = 0.0,
+    soft_weight: float = 1.0,
+    temperature: float = 2.0,
+    attention: Attention = "kl",
+    states: States = "tokens",
+    attention_weight: float = 1.0,
+    hidden_weight: float = 1.0,
+    always_project: bool = False,
+) -> Recipe:
+    """U-ILD: attention and states layer by layer, evenly spaced, embedding included, then prediction distillation."""
+    return layers_then_prediction(
+        _attention(attention, pair.uniform, attention_weight),
+        _hidden(states, partial(pair.uniform, embedding=True), hidden_weight, always_project),
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+    )  # fmt: skip
+
+
+def emd_ild(
+    *,
+    hard_weight: float = 0.0,
+    soft_weight: float = 1.0,
+    temperature: float = 2.0,
+    attention: Attention = "kl",
+    states: States = "tokens",
+    attention_weight: float = 1.0,
+    hidden_weight: float = 1.0,
+    always_project: bool = False,
+    reweighed: bool = True,
+) -> Recipe:
+    """EMD-ILD: all layers with all layers by the earth mover's distance, then prediction distillation.
+
+    As the released code has it, attention and states keep weights of their own, which start equal every epoch.
+    """
+    flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, each_epoch=True)
+    matches = [
+        _attention(attention, pair.all_to_all, attention_weight),
+        _hidden(states, pair.all_to_all, hidden_weight, always_project),
+    ]
+    return layers_then_prediction(
+        *(dataclasses.replace(match, flow=flow) for match in matches),
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+    )  # fmt: skip
+
+
+def cr_ild(
+    *,
+    hard_weight: float = 0.0,
+    soft_weight: float = 1.0,
+    temperature: float = 2.0,
+    attention: Attention = "kl",
+    states: States = "tokens",
+    attention_weight: float = 1.0,
+    hidden_weight: float = 1.0,
+    always_project: bool = False,
+    alpha: float = 1.0,
+    consistency_weight: float = 0.1,
+    ramp: Literal["steps", "epochs"] = "steps",
+    ramp_steps: int | None = None,
+    pairing: Literal["random", "reverse"] = "random",
+    larger: bool = False,
+    stop_gradient: bool = True,
+    kl_direction: Literal["from-mixed", "from-target"] = "from-mixed",
+) -> Recipe:
+    """CR-ILD: L-ILD on mixed examples with consistency terms that ramp up, then prediction distillation.
+
+    R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the last layer's attention maps (KL) and states (squared error),
+    with weight `consistency_weight` after a ramp of `ramp_steps`, by default the whole stage; 0 is ILD with MixUp. The
+    released code differs: partners in reversed order (`pairing=reverse`), the larger of lambda and 1 - lambda
+    (`larger`), a ramp by epochs, KL the other way round (`kl_direction=from-target`).
+    """
+    weight: Schedule = (
+        partial(schedule.ramp, weight=consistency_weight, steps=ramp_steps)
+        if ramp == "steps"
+        else partial(schedule.epoch_ramp, weight=consistency_weight)
+    )
+    matches = [
+        dataclasses.replace(match, view="mixed")
+        for match in (
+            _attention(attention, pair.last_layer, attention_weight),
+            _hidden(states, pair.last_layer, hidden_weight, always_project),
+        )
+    ]
+    consistent = [
+        Match(
+            name="consistency_attention", represent=represent.attention_maps, pair=pair.last_layer,
+            distance=partial(distance.map_kl, towards_student=kl_direction == "from-mixed"), reduction="batchmean",
+            view="mixed", against="student", detach=stop_gradient, weight=weight,
+        ),
+        Match(
+            name="consistency_hidden", represent=_STATES[states], pair=pair.last_layer, distance=distance.mse,
+            view="mixed", against="student", detach=stop_gradient, weight=weight,
+        ),
+    ]  # fmt: skip
+    return layers_then_prediction(
+        *matches, *(consistent if consistency_weight else []),
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+        mixing=Mixing(alpha=alpha, pairing=pairing, larger=larger),
+    )  # fmt: skip

@@ -1,0 +1,28 @@
+"""Sanh et al. (2019), DistilBERT, a distilled version of BERT: smaller, faster, cheaper and lighter."""
+
+from __future__ import annotations
+
+from stillery.methods._stages import joint
+from stillery.parts import distance, pair, project, represent
+from stillery.recipe import Match, Recipe
+
+__all__ = ["distilbert"]
+
+
+def distilbert(
+    *,
+    hard_weight: float = 0.25,
+    soft_weight: float = 0.625,
+    temperature: float = 2.0,
+    layer_weight: float = 0.125,
+) -> Recipe:
+    """DistilBERT's triple loss for a task: labels, predictions, and 1 - cos of the last layer's token states."""
+    cosine = Match(
+        name="cosine",
+        represent=represent.tokens,
+        pair=pair.last_layer,
+        project=project.to_teacher,
+        distance=distance.cosine,
+        weight=layer_weight,
+    )
+    return joint(cosine, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

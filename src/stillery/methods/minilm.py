@@ -1,0 +1,64 @@
+"""Wang et al. (2020, 2021), MiniLM: Deep Self-Attention Distillation; MiniLMv2: Multi-Head Relation Distillation."""
+
+from __future__ import annotations
+
+from stillery.methods._stages import layers_then_prediction
+from stillery.parts import distance, pair, represent
+from stillery.recipe import Match, Recipe, Representation
+
+__all__ = ["minilm", "minilm_v2"]
+
+
+def _last(what: Representation, weight: float) -> Match:
+    """KL(teacher || student) of the last layer's maps, mean over heads and real tokens."""
+    return Match(
+        name=what.name.split("(")[0],
+        represent=what,
+        pair=pair.last_layer,
+        distance=distance.kl,
+        reduction="batchmean",
+        weight=weight,
+    )
+
+
+def minilm(
+    *,
+    hard_weight: float = 0.5,
+    soft_weight: float | None = None,
+    temperature: float = 2.0,
+    attention_weight: float = 1.0,
+    value_weight: float = 1.0,
+) -> Recipe:
+    """MiniLM: the last layer's attention (eq. 7) and value relations (eq. 9), then prediction distillation.
+
+    Head counts have to agree. Padded tokens are masked out; the third-party code this is known by does not mask value
+    relations.
+    """
+    return layers_then_prediction(
+        _last(represent.attention, attention_weight), _last(represent.value_relations, value_weight),
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature,
+    )  # fmt: skip
+
+
+def minilm_v2(
+    *,
+    hard_weight: float = 0.5,
+    soft_weight: float | None = None,
+    temperature: float = 2.0,
+    query_weight: float = 1.0,
+    key_weight: float = 1.0,
+    value_weight: float = 1.0,
+    relation_heads: int | None = None,
+) -> Recipe:
+    """MiniLMv2: query, key and value relations of the last layer (eq. 4), then prediction distillation.
+
+    The states of all heads are merged and cut into `relation_heads`, the teacher's number where not given, so that
+    student and teacher may have different heads.
+    """
+    relations = {
+        represent.query_relations: query_weight,
+        represent.key_relations: key_weight,
+        represent.value_relations: value_weight,
+    }
+    matches = [_last(represent.with_relation_heads(what, relation_heads), weight) for what, weight in relations.items()]
+    return layers_then_prediction(*matches, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

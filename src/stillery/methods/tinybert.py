@@ -1,0 +1,47 @@
+"""Jiao et al. (2020), TinyBERT: Distilling BERT for Natural Language Understanding (its task-specific stage)."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from stillery.methods._stages import layers_then_prediction
+from stillery.parts import distance, pair, project, represent
+from stillery.recipe import Match, Recipe
+
+__all__ = ["tinybert"]
+
+
+def tinybert(
+    *,
+    hard_weight: float = 0.0,
+    soft_weight: float = 1.0,
+    temperature: float = 1.0,
+    attention_weight: float = 1.0,
+    hidden_weight: float = 1.0,
+    always_project: bool = True,
+    released: bool = False,
+) -> Recipe:
+    """TinyBERT: attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10).
+
+    One learned map W_h, with bias, takes the student's states to the teacher's space, at equal widths too unless
+    `always_project=False`. `released` counts padding as the released code does. No general distillation and no data
+    augmentation.
+    """
+    attention = Match(
+        name="attention",
+        represent=represent.attention,
+        pair=pair.uniform,
+        distance=distance.released_attention_mse if released else distance.mse,
+        weight=attention_weight,
+    )
+    hidden = Match(
+        name="hidden",
+        represent=represent.unmasked_tokens if released else represent.tokens,
+        pair=partial(pair.uniform, embedding=True),
+        project=partial(project.to_teacher, bias=True, shared=True, always=always_project),
+        distance=distance.mse,
+        weight=hidden_weight,
+    )
+    return layers_then_prediction(
+        attention, hidden, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature
+    )

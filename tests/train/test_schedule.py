@@ -1,0 +1,34 @@
+"""Learning rate, stage lengths and seeds as functions of the step."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from stillery.train.schedule import learning_rate, stage_lengths, step_seed
+
+
+def test_rate_rises_then_falls_and_every_step_counts() -> None:
+    rates = [learning_rate(1.0, step, 20, 0.1) for step in range(20)]
+    assert rates[:3] == pytest.approx([0.5, 1.0, 1.0])
+    assert all(late < early for early, late in pairwise(rates[2:]))
+    assert min(rates) > 0
+    assert learning_rate(1.0, 0, 20, 0.0) == 1.0
+    assert learning_rate(1.0, 19, 20, 1.0) == pytest.approx(1.0)
+
+
+@given(st.lists(st.floats(0.1, 20), min_size=1, max_size=4), st.integers(0, 500))
+def test_stages_share_out_every_step(shares: list[float], more: int) -> None:
+    steps = len(shares) + more
+    lengths = stage_lengths(steps, shares)
+    assert sum(lengths) == steps
+    assert min(lengths) >= 1
+
+
+def test_seeds_differ_by_everything_that_differs() -> None:
+    seeds = {step_seed(a, b, c, d) for a in range(3) for b in range(3) for c in range(3) for d in range(3)}
+    assert len(seeds) == 81
+    assert step_seed(1, 2, 3, 4) == step_seed(1, 2, 3, 4)
