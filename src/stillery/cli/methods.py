@@ -12,6 +12,7 @@ __all__ = ["methods"]
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method in full.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of docs/methods.md.")] = False,
 ) -> None:
     """List the methods, their papers and their parts."""
     from stillery import methods as known
@@ -20,6 +21,8 @@ def methods(
     described = [known.describe(one) for one in ([name] if name else known.names())]
     if json:
         print_json(described)
+    elif markdown:
+        print(_markdown(described))
     elif name:
         _show(described[0])
     else:
@@ -28,24 +31,58 @@ def methods(
         print("\n`stillery methods NAME` shows a method's paper, parts and options.")
 
 
+def _parts(match: dict[str, Any]) -> str:
+    """A match in a line: what is compared, which layers, how."""
+    weight = match["weight"] if isinstance(match["weight"], str) else f"{match['weight']:g}"
+    pieces = [match["represent"], match["pair"], match["combine"], match["flow"], match["project"], match["distance"]]
+    mixed = " on mixed examples" if match["view"] == "mixed" else ""
+    against = ", against the student itself" if match["against"] == "student" else ""
+    reduced = f"{match['reduction']} within and {match['over_pairs']} over pairs"
+    return f"{', '.join(piece for piece in pieces if piece)}, {reduced}{mixed}{against}, x {weight}"
+
+
+def _losses(stage: dict[str, Any]) -> dict[str, str]:
+    """The terms of a stage by name, each in a line."""
+    lines = {}
+    if stage["hard_weight"]:
+        lines["hard"] = f"labels' loss, x {stage['hard_weight']:g}"
+    soft = stage["prediction"]
+    if soft:
+        square = ", times T^2" if soft["square"] else ""
+        lines["soft"] = f"{soft['divergence']} at temperature {soft['temperature']:g}{square}, x {soft['weight']:g}"
+    return lines | {match["name"]: _parts(match) for match in stage["matches"]}
+
+
+def _option_value(value: Any) -> str:
+    if value is None:
+        return "set by the others"
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _markdown(described: list[dict[str, Any]]) -> str:
+    lines = ["| method | what it does | paper |", "|---|---|---|"]
+    for one in described:
+        summary, paper = (one[key].replace("|", "\\|") for key in ("summary", "paper"))
+        lines.append(f"| `{one['name']}` | {summary} | {paper} |")
+    for one in described:
+        lines += ["", f"### {one['name']}", "", *(one["details"].splitlines() or [one["summary"]]), ""]
+        lines += [f"Student: initialised `{one['init']}`, head `{one['head']}`. Terms:", ""]
+        for stage in one["stages"]:
+            share = f" ({stage['name']}, share {stage['share']:g})" if len(one["stages"]) > 1 else ""
+            lines += [f"- `{name}`{share}: {text}" for name, text in _losses(stage).items()]
+        options = ", ".join(f"`{name}` {_option_value(value)}" for name, value in one["options"].items())
+        lines += ["", f"Options: {options}."]
+    return "\n".join(lines)
+
+
 def _show(method: dict[str, Any]) -> None:
-    print(f"{method['name']}: {method['summary']}")
+    print(f"{method['name']}: {method['details'] or method['summary']}")
     print(f"paper: {method['paper']}")
     print(f"student: initialised {method['init']}, head {method['head']}")
     for stage in method["stages"]:
         print(f"stage {stage['name']} (share of steps {stage['share']:g}):")
-        print(f"  hard: labels' loss x {stage['hard_weight']:g}")
-        if stage["prediction"]:
-            soft = stage["prediction"]
-            square = ", times T^2" if soft["square"] else ""
-            print(f"  soft: {soft['divergence']} at temperature {soft['temperature']:g}{square}, x {soft['weight']:g}")
-        for match in stage["matches"]:
-            weight = match["weight"] if isinstance(match["weight"], str) else f"{match['weight']:g}"
-            print(
-                f"  {match['name']}: {match['represent']}, {match['pair']}, {match['project'] or 'no projection'}, "
-                f"{match['distance']}, {match['reduction']} within and {match['over_pairs']} over pairs, "
-                f"x {weight}"
-            )
+        for name, text in _losses(stage).items():
+            print(f"  {name}: {text}")
     print("options (--option NAME=VALUE):")
     for option, default in method["options"].items():
-        print(f"  {option} = {'(set by the others)' if default is None else default}")
+        print(f"  {option} = {_option_value(default)}")

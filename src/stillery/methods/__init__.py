@@ -171,6 +171,7 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
         "name": name,
         "paper": method.paper,
         "summary": method.summary,
+        "details": inspect.getdoc(method.function) or "",
         "options": method.options | dict(options or {}),
         "init": recipe.init,
         "head": recipe.head,
