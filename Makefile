@@ -2,13 +2,16 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test lint format clean
+.PHONY: demo test test-slow lint bench format clean
 
 demo: .venv/demo
 	$(BIN)/stillery demo
 
 test: .venv/dev
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
+
+bench: .venv/dev
+	$(BIN)/python benchmarks/methods.py
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -m slow
@@ -35,7 +38,7 @@ format: .venv/dev
 	touch $@
 
 .venv/dev: .venv/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,tensorboard,dev]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,tensorboard,transport,dev]"
 	touch $@
 
 clean:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from stillery.jobs.finish import Result
+    from stillery.recipe import Recipe
 
 __all__ = ["distill", "finetune", "predict", "score"]
 
@@ -28,14 +29,25 @@ def finetune(*, out: str | Path, config: str | Path | None = None, resume: bool 
     return run_finetune(asked, Path(out), resume=resume)
 
 
-def distill(*, out: str | Path, config: str | Path | None = None, resume: bool = False, **settings: Any) -> Result:
-    """Distil a fine-tuned teacher into a smaller student; settings as for the command line, with underscores."""
+def distill(
+    *,
+    out: str | Path,
+    config: str | Path | None = None,
+    resume: bool = False,
+    recipe: Recipe | str | None = None,
+    **settings: Any,
+) -> Result:
+    """Distil a fine-tuned teacher into a smaller student; settings as for the command line, with underscores.
+
+    `recipe` is a `stillery.recipe.Recipe` of your own, or FILE.py:FUNCTION, in place of a method.
+    """
     from stillery.jobs.distill import run_distill
     from stillery.jobs.runfile import ask
     from stillery.jobs.settings import Distill
 
-    asked = ask(Distill, _plain(settings), Path(config) if config else None)
-    return run_distill(asked, Path(out), resume=resume)
+    named = recipe if recipe is None or isinstance(recipe, str) else "given in Python"
+    asked = ask(Distill, _plain(settings) | {"recipe": named}, Path(config) if config else None)
+    return run_distill(asked, Path(out), resume=resume, recipe=None if isinstance(recipe, str) else recipe)
 
 
 def score(

@@ -16,10 +16,13 @@ from torch import Tensor, nn
 from stillery.faults import Fault
 
 __all__ = [
+    "Around",
+    "Batched",
     "Clock",
     "Combine",
     "Distance",
     "Divergence",
+    "Judge",
     "Layers",
     "Match",
     "Mixing",
@@ -47,8 +50,9 @@ Pairs = Sequence[tuple[Layers, Layers]]
 Rows = Literal["examples", "tokens", "pairs", "mixed tokens", "mixed pairs"]
 """What a loss term is a mean over: examples, real tokens (of mixed examples), or pairs of those of one example."""
 
-Need = Literal["hidden", "query", "key", "value"]
-"""What of a layer a model has to show: its output state, or the queries, keys and values of its attention."""
+Need = Literal["hidden", "query", "key", "value", "feature"]
+"""What of a layer a model has to show: its output state, the queries, keys and values of its attention, or, of the last
+layer, what the final classifier receives."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,6 +91,10 @@ class Shown(Protocol):
         """Values, as the queries."""
 
     @property
+    def feature(self) -> Mapping[int, Tensor]:
+        """Of the last layer: what the final linear classifier receives, [batch, width]."""
+
+    @property
     def bias(self) -> Mapping[int, Tensor]:
         """What a family adds to the scores before its softmax (MPNet's relative positions), where it does."""
 
@@ -118,7 +126,7 @@ class Representation:
 
     `show(stack, layer)` gives the View; a `joint` one takes a tuple of layers instead. `rows` says what its rows are,
     `needs` what the models have to show, and `sized` whether a row is as wide as the model and so can be projected.
-    One with `teacher_heads` is cut into as many heads as the teacher has, on both sides.
+    `heads` says into how many its rows are cut: each model's own number, the teacher's on both sides, or a number.
     """
 
     name: str
@@ -127,7 +135,7 @@ class Representation:
     needs: tuple[Need, ...] = ("hidden",)
     joint: bool = False
     sized: bool = True
-    teacher_heads: bool = False
+    heads: int | Literal["own", "teacher"] | None = None
 
 
 Pair = Callable[[int, int, Clock], Pairs]
@@ -138,6 +146,30 @@ Project = Callable[[Sequence[int], Sequence[int]], nn.Module | None]
 
 Combine = Callable[[Tensor, Sequence[Tensor]], Tensor]
 """(student rows, rows of several teacher layers) -> the rows the student is compared with."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Around:
+    """What a judge is built for: widths of each pair's sides, outputs of the models, examples of the training part."""
+
+    student: Sequence[int]
+    teacher: Sequence[Sequence[int]]
+    classes: int
+    examples: int
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Batched:
+    """What a judge may ask about a batch: labels, places in the training part, which match asks, kind of task."""
+
+    labels: Tensor | None
+    index: Tensor
+    match: str
+    regression: bool
+
+
+Judge = Callable[[Around], nn.Module]
+"""-> a module ([(student rows, [teacher rows of each layer]) of each pair], Batched) -> scalar, mean over examples."""
 
 Schedule = Callable[[Clock], float]
 """A weight that changes with the clock."""
@@ -162,6 +194,8 @@ class Match:
 
     Where a pair names several layers on a side, `combine` makes one target of the teacher's; without it they are laid
     side by side, before the projection. `flow` gives every pair its weight in the sum (transport).
+    A `judge` measures all pairs itself, in place of projection and distance, and may have weights and a memory; matches
+    that name one `shared` judge have it in common, over stages too.
 
     With the view `mixed` the models see mixed examples (MixUp). A match `against` the student compares what it shows on
     mixed examples with the mix of what it shows on the plain ones (consistency), `detach`ed or not; of a pair only the
@@ -175,6 +209,8 @@ class Match:
     project: Project | None = None
     combine: Combine | None = None
     flow: Callable[[int, int], nn.Module] | None = None
+    judge: Judge | None = None
+    shared: str | None = None
     reduction: str = "mean"
     over_pairs: Literal["sum", "mean"] = "sum"
     weight: float | Schedule = 1.0
@@ -221,7 +257,10 @@ class Mixing:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A share of the training steps with its own losses: matches, prediction matching, and the labels' loss."""
+    """A share of the training steps with its own losses: matches, prediction matching, and the labels' loss.
+
+    A stage without the labels' loss may train on supplementary texts, which need no labels.
+    """
 
     name: str = "train"
     matches: tuple[Match, ...] = ()
@@ -229,6 +268,7 @@ class Stage:
     hard_weight: float = 1.0
     share: float = 1.0
     mixing: Mixing | None = None
+    data: Literal["task", "supplementary"] = "task"
 
     @property
     def needs_teacher(self) -> bool:

@@ -15,11 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stillery.faults import Fault
+from stillery.parts._wide import wide
 from stillery.parts.divergence import logit_mse
 from stillery.parts.mix import mixed_mask, mixup
-from stillery.recipe import Clock, Layers, Match, Pairs, Representation, Shown, Stage, View
+from stillery.recipe import Around, Batched, Clock, Layers, Match, Pairs, Representation, Shown, Stage, View
 
-__all__ = ["Mixed", "Showing", "Views", "flat_layers", "modules_of", "stage_terms", "takes_keys"]
+__all__ = ["Mixed", "Showing", "Views", "flat_layers", "judges_of", "modules_of", "stage_terms", "takes_keys"]
 
 
 class Showing(Protocol):
@@ -91,6 +93,31 @@ def modules_of(
     return projections, flows
 
 
+def judges_of(
+    stage: Stage,
+    depths: tuple[int, int],
+    widths: tuple[int, int],
+    clock: Clock,
+    *,
+    classes: int,
+    examples: int,
+) -> dict[str, nn.Module]:
+    """The judges of a stage's matches, by the name they share or the match's; new, from the current random state."""
+    judges: dict[str, nn.Module] = {}
+    for match in stage.matches:
+        if match.judge is None or (match.shared or match.name) in judges:
+            continue
+        pairs = match.pair(*depths, clock)
+        around = Around(
+            student=[widths[0] * len(flat_layers(ours)) for ours, _ in pairs],
+            teacher=[[widths[1]] * len(flat_layers(theirs)) for _, theirs in pairs],
+            classes=classes,
+            examples=examples,
+        )
+        judges[match.shared or match.name] = match.judge(around)
+    return judges
+
+
 def stage_terms(
     stage: Stage,
     student: Views,
@@ -101,6 +128,8 @@ def stage_terms(
     regression: bool = False,
     projections: Mapping[str, nn.Module] | None = None,
     flows: Mapping[str, nn.Module] | None = None,
+    judges: Mapping[str, nn.Module] | None = None,
+    index: Tensor | None = None,
     mixed: Mixed | None = None,
 ) -> dict[str, Tensor]:
     """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name."""
@@ -115,9 +144,19 @@ def stage_terms(
     for match in stage.matches:
         depths = next(iter(student.values())).encoder.depth, next(iter(teacher.values())).encoder.depth
         pairs = match.pair(*depths, clock)
+        if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
+            raise Fault(
+                f"match {match.name} looks at mixed examples: give traces by view, {{'plain': .., 'mixed': ..}}"
+            )
         if match.against == "student":
-            assert mixed is not None
+            if mixed is None:
+                raise Fault(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
             terms[match.name] = _consistency(match, pairs, student, mixed)
+        elif match.judge is not None:
+            assert judges is not None and index is not None
+            batch = Batched(labels=labels, index=index, match=match.name, regression=regression)
+            rows = _judged(match, pairs, student[match.view].encoder, teacher[match.view].encoder)
+            terms[match.name] = judges[match.shared or match.name](rows, batch)
         else:
             ours, theirs = student[match.view].encoder, teacher[match.view].encoder
             projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
@@ -125,11 +164,23 @@ def stage_terms(
     return terms
 
 
+def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[tuple[Tensor, list[Tensor]]]:
+    """What a judge sees: of each pair the student's rows, side by side, and those of each teacher layer."""
+    return [
+        (
+            _shown(match.represent, student, ours, teacher.heads).values,
+            [match.represent.show(teacher, layer).values for layer in flat_layers(theirs)],
+        )
+        for ours, theirs in pairs
+    ]
+
+
 def _hard(logits: Tensor, labels: Tensor, regression: bool) -> Tensor:
     """The labels' loss: cross entropy, or squared error on regression."""
     if regression:
-        return F.mse_loss(logits.float().squeeze(-1), labels.float())
-    return F.cross_entropy(logits.float(), labels)
+        values = wide(logits).squeeze(-1)
+        return F.mse_loss(values, labels.to(values.dtype))
+    return F.cross_entropy(wide(logits), labels)
 
 
 def _match_term(
@@ -152,10 +203,10 @@ def _pair_distance(
     view = _shown(match.represent, student, ours, teacher.heads)
     values = view.values
     if match.combine is not None:
-        candidates = [match.represent.show(teacher, layer).values for layer in flat_layers(theirs)]
+        candidates = torch.stack([match.represent.show(teacher, layer).values for layer in flat_layers(theirs)])
         if projection is not None:
-            values, _ = projection(values, candidates[0], slot)
-        target = match.combine(values, candidates)
+            values, candidates = projection(values, candidates, slot)
+        target = match.combine(values, candidates.unbind())
     else:
         target = _shown(match.represent, teacher, theirs, teacher.heads).values
         if projection is not None:
@@ -165,7 +216,7 @@ def _pair_distance(
 
 def _shown(represent: Representation, stack: Shown, layers: Layers, teacher_heads: int) -> View:
     """The representation of one layer, of several at once, or of several side by side."""
-    if represent.teacher_heads:
+    if represent.heads == "teacher":
         return represent.show(stack, layers, heads=teacher_heads)
     if represent.joint or isinstance(layers, int):
         return represent.show(stack, layers)

@@ -158,7 +158,9 @@ CASES = [
     (f"{GOOD} --copy-layers 1,2 --init random", "--copy-layers cannot go with --init random"),
     (f"{GOOD} --copy-layers 1,2 --width 16", "--copy-layers cannot go with --width 16"),
     (f"{GOOD} --head new", "--head is 'new' fresh, reuse, reuse-frozen"),
-    (f"{GOOD} --head reuse --width 16 --heads 2", "--head reuse width 16 --head fresh"),
+    (f"{GOOD} --head reuse --reuse pooler+linear --width 16 --heads 2", "--reuse width 16 fold --allow-custom-head"),
+    (f"{GOOD} --head reuse --projector mlp", "--projector mlp not fold --allow-custom-head"),
+    (f"{GOOD} --reuse linear", "--reuse cannot go with --head fresh"),
     # The method.
     (f"{GOOD} --method layer-foward", "unknown method 'layer-foward' did you mean 'layer-forward' stillery methods"),
     (f"{GOOD} --option warmth=3", "layer-forward no option 'warmth'"),

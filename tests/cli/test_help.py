@@ -38,6 +38,9 @@ STUDENT = (
     "copy-layers",
     "init-from",
     "head",
+    "reuse",
+    "projector",
+    "allow-custom-head",
     "hard-weight",
     "temperature",
 )

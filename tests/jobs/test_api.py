@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -62,3 +63,16 @@ def test_batch_sizes_are_checked(tiny_teacher, reviews, tmp_path, size):
 def test_every_public_name_says_what_it_does():
     for name in stillery.__all__:
         assert inspect.getdoc(getattr(stillery, name))
+
+
+def test_a_recipe_made_in_python(tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    from stillery.parts import distance, pair, represent
+    from stillery.recipe import Match, Recipe, Stage
+
+    hidden = Match(name="mine", represent=represent.pool, pair=pair.last_layer, distance=distance.cosine, weight=5.0)
+    recipe = Recipe(stages=(Stage(matches=(hidden,)),), init="last")
+    run = stillery.distill(
+        teacher=tiny_teacher, data=reviews, recipe=recipe, layers=2, max_steps=2, log_every=1, out=tmp_path / "own"
+    )
+    assert '"mine"' in (run.out / "log.jsonl").read_text()
+    assert "given in Python" in (run.out / "run.toml").read_text()

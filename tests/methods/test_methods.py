@@ -95,3 +95,10 @@ def test_defaults_are_the_specified_ones() -> None:
     assert (hidden.weight, hidden.reduction, hidden.over_pairs) == (3, "mean", "sum")
     assert forward.stages[0].prediction is not None and forward.stages[0].prediction.temperature == 1
     assert methods.build("kd", {"hard_weight": 0.2}).stages[0].prediction.weight == pytest.approx(0.8)  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_default_has_a_source(name: str) -> None:
+    found = methods.describe(name)
+    assert found["sources"].keys() == found["options"].keys()
+    assert set(found["sources"].values()) <= {"paper", "grid", "code", "third party", "inferred"}

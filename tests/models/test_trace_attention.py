@@ -53,3 +53,12 @@ def test_a_change_of_the_embeddings_reaches_every_layer(teacher: Loaded, batch: 
     assert torch.equal(swapped.encoder.hidden[0], plain.encoder.hidden[0].flip(0))
     for layer in range(1, 5):
         assert not torch.allclose(swapped.encoder.hidden[layer], plain.encoder.hidden[layer])
+
+
+@torch.no_grad()
+def test_the_feature_is_what_the_classifier_receives(teacher: Loaded, batch: dict[str, Tensor]) -> None:
+    from stillery.models.projected import final_linear
+
+    shown = trace(teacher.model, batch, feature=[4])
+    linear = final_linear(teacher.model)
+    torch.testing.assert_close(linear(shown.encoder.feature[4]), shown.logits)

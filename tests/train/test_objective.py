@@ -30,14 +30,14 @@ WHOLE = {"examples": 1.0, "tokens": 1.0, "pairs": 1.0, "mixed tokens": 1.0, "mix
 
 def everything(layers: int) -> Needs:
     inner = set(range(1, layers + 1))
-    return {"hidden": {0} | inner, "query": inner, "key": inner, "value": inner}
+    return {"hidden": {0} | inner, "query": inner, "key": inner, "value": inner, "feature": {layers} - {0}}
 
 
 def losses_of(
     name: str, student: PreTrainedModel, teacher: Loaded, sizes: Sizes, batch: Batch, options=None, seed=0
 ) -> tuple[Objective, Losses]:
     stages = methods.build(name, options).stages
-    objective = Objective(student, stages, teacher=sizes, regression=False, seed=seed)
+    objective = Objective(student, stages, teacher=sizes, regression=False, seed=seed, examples=64)
     return objective, losses_in(objective, LiveTeacher(teacher.model), batch, Clock(seed=seed))
 
 
@@ -47,7 +47,9 @@ def losses_in(objective: Objective, teacher: LiveTeacher, batch: Batch, clock: C
     shown = {"plain": teacher(batch.inputs, needs)}
     if mixed:
         shown["mixed"] = teacher(batch.inputs, needs, mixed)
-    return objective(batch.inputs, batch.labels, shown, clock, share, mixed)
+    index = torch.from_numpy(batch.index)
+    torch.manual_seed(5)  # a contrast draws its negatives
+    return objective(batch.inputs, batch.labels, shown, clock, share, mixed, index)
 
 
 def shown_by(model: PreTrainedModel, batch: Batch) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -142,7 +144,7 @@ def test_parts_of_a_step_add_up_to_the_whole(
 ) -> None:
     student = student_of(2).eval()
     stages = methods.build(name).stages
-    objective = Objective(student, stages, teacher=teacher_sizes, regression=False, seed=0)
+    objective = Objective(student, stages, teacher=teacher_sizes, regression=False, seed=0, examples=64)
     live, index = LiveTeacher(teacher.model), np.arange(32)
 
     def terms(part: np.ndarray) -> dict[str, torch.Tensor]:
@@ -211,7 +213,7 @@ def test_regression_matches_values(teacher_sizes, student_of: StudentOf, teacher
 def test_the_teacher_is_frozen_and_in_eval_mode(teacher: Loaded, batch: Batch) -> None:
     teacher.model.train()
     live = LiveTeacher(teacher.model)
-    shown = live(batch.inputs, {"hidden": {1}, "query": set(), "key": set(), "value": set()})
+    shown = live(batch.inputs, {"hidden": {1}, "query": set(), "key": set(), "value": set(), "feature": set()})
     assert not teacher.model.training and not shown.logits.requires_grad
     assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
     assert set(shown.encoder.hidden) == {1}

@@ -23,11 +23,12 @@ def distill(
     teacher: Annotated[
         str | None, typer.Option(help="Fine-tuned classifier: a folder, a run folder, or a name on the hub.")
     ] = None,
+    preset: Annotated[str | None, typer.Option(help="A paper's settings; see `stillery methods --presets`.")] = None,
     config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
     """Distil a fine-tuned teacher into a smaller student."""
-    asked = ask(Distill, {"teacher": teacher} | settings, config, option_name)
+    asked = ask(Distill, {"teacher": teacher, "preset": preset} | settings, config, option_name)
     from stillery.cli.show import show_result
     from stillery.jobs.distill import run_distill
 

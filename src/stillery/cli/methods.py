@@ -12,12 +12,16 @@ __all__ = ["methods"]
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method in full.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    presets: Annotated[bool, typer.Option("--presets", help="List the papers' settings for --preset.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of docs/methods.md.")] = False,
 ) -> None:
     """List the methods, their papers and their parts."""
     from stillery import methods as known
     from stillery.cli.show import print_json
 
+    if presets:
+        _show_presets()
+        return
     described = [known.describe(one) for one in ([name] if name else known.names())]
     if json:
         print_json(described)
@@ -31,10 +35,18 @@ def methods(
         print("\n`stillery methods NAME` shows a method's paper, parts and options.")
 
 
+def _show_presets() -> None:
+    from stillery.jobs.presets import PRESETS
+
+    for name, preset in PRESETS.items():
+        print(f"{name:<22} {preset.source}")
+
+
 def _parts(match: dict[str, Any]) -> str:
     """A match in a line: what is compared, which layers, how."""
     weight = match["weight"] if isinstance(match["weight"], str) else f"{match['weight']:g}"
-    pieces = [match["represent"], match["pair"], match["combine"], match["flow"], match["project"], match["distance"]]
+    pieces = [match["represent"], match["pair"], match["combine"], match["flow"], match["judge"]]
+    pieces += [] if match["judge"] else [match["project"], match["distance"]]
     mixed = " on mixed examples" if match["view"] == "mixed" else ""
     against = ", against the student itself" if match["against"] == "student" else ""
     reduced = f"{match['reduction']} within and {match['over_pairs']} over pairs"
@@ -70,7 +82,10 @@ def _markdown(described: list[dict[str, Any]]) -> str:
         for stage in one["stages"]:
             share = f" ({stage['name']}, share {stage['share']:g})" if len(one["stages"]) > 1 else ""
             lines += [f"- `{name}`{share}: {text}" for name, text in _losses(stage).items()]
-        options = ", ".join(f"`{name}` {_option_value(value)}" for name, value in one["options"].items())
+        options = ", ".join(
+            f"`{name}` {_option_value(value)} ({one['sources'].get(name, 'inferred')})"
+            for name, value in one["options"].items()
+        )
         lines += ["", f"Options: {options}."]
     return "\n".join(lines)
 
@@ -83,6 +98,6 @@ def _show(method: dict[str, Any]) -> None:
         print(f"stage {stage['name']} (share of steps {stage['share']:g}):")
         for name, text in _losses(stage).items():
             print(f"  {name}: {text}")
-    print("options (--option NAME=VALUE):")
+    print("options (--option NAME=VALUE), their defaults and where those come from:")
     for option, default in method["options"].items():
-        print(f"  {option} = {_option_value(default)}")
+        print(f"  {option} = {_option_value(default)}  ({method['sources'].get(option, 'inferred')})")

@@ -17,8 +17,10 @@ def print_json(value: Any, indent: int | None = 2) -> None:
     print(json.dumps(value, indent=indent))
 
 
-def load_line(folder: object) -> str:
+def load_line(folder: object, *, custom_head: bool = False) -> str:
     """The one line of Python that loads a model."""
+    if custom_head:
+        return f'stillery.models.head.load_student("{folder}")'
     return f'AutoModelForSequenceClassification.from_pretrained("{folder}")'
 
 
@@ -54,4 +56,4 @@ def show_result(result: Result) -> None:
         f"trained {cost['train_seconds']:.0f} s"
     )
     print(f"model: {result.student}")
-    print(load_line(result.student))
+    print(load_line(result.student, custom_head=result.metrics.get("custom_head", False)))

@@ -8,6 +8,7 @@ from typing import Any
 
 from stillery.jobs.runfile import to_toml
 from stillery.jobs.settings import Distill, Finetune
+from stillery.models.custom import HOW_TO_LOAD
 
 __all__ = ["Facts", "card"]
 
@@ -25,7 +26,9 @@ class Facts:
 def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     """A model card in Markdown: what the model is, where it comes from, how good it is, how to make it again."""
     run = facts.run
-    lines = ["---", "library_name: transformers", "pipeline_tag: text-classification", "tags: [stillery]", "---", ""]
+    custom = metrics.get("custom_head", False)
+    library = "stillery" if custom else "transformers"
+    lines = ["---", f"library_name: {library}", "pipeline_tag: text-classification", "tags: [stillery]", "---", ""]
     if isinstance(run, Distill):
         lines += [
             f"# {run.student.layers}-layer student, distilled with {run.method.method}",
@@ -50,6 +53,16 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     job = "distill" if isinstance(run, Distill) else "finetune"
     lines += ["", "## Make it again", "", f"Save as `run.toml`, then `stillery {job} --config run.toml --out DIR`:", ""]
     lines += ["```toml", to_toml(run).rstrip(), "```", ""]
-    lines += ["## Use it", "", "```python", "from transformers import pipeline", ""]
-    lines += ['pipeline("text-classification", model="THIS_FOLDER")("some text")', "```", ""]
+    lines += ["## Use it", ""]
+    if custom:
+        lines += [
+            "Its head is custom, so it does not load as a plain checkpoint (there is no `model.safetensors`).",
+            "",
+        ]
+        lines += ["```python", HOW_TO_LOAD, "from transformers import AutoTokenizer", ""]
+        lines += ['model = load_student("THIS_FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")']
+        lines += ['model(**tokenizer("some text", return_tensors="pt")).logits', "```", ""]
+    else:
+        lines += ["```python", "from transformers import pipeline", ""]
+        lines += ['pipeline("text-classification", model="THIS_FOLDER")("some text")', "```", ""]
     return "\n".join(lines)

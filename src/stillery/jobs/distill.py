@@ -6,26 +6,29 @@ import dataclasses
 from pathlib import Path
 
 from stillery import methods
-from stillery.data.examples import Parts
+from stillery.data.examples import Examples, Parts
 from stillery.data.labels import Labels
-from stillery.faults import Gathered
+from stillery.faults import Fault, Gathered
+from stillery.jobs.custom import load_recipe
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
-from stillery.jobs.inputs import parts_of
+from stillery.jobs.inputs import parts_of, supplementary_texts
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training, data_fingerprint
 from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings, StudentSettings
 from stillery.jobs.student import make_student
 from stillery.models.family import sizes
 from stillery.models.load import Loaded, fingerprint, load_classifier
+from stillery.models.projected import head_of
 from stillery.models.student import Student
 from stillery.recipe import Clock, Recipe, Stage
+from stillery.switches import Switches, switched
 from stillery.train.check import check_stages
 from stillery.train.objective import pairs_of
 
 __all__ = ["prepare_distill", "run_distill"]
 
 
-def prepare_distill(asked: Asked[Distill], out: Path | None = None) -> Prepared:
+def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
     """Load and check everything; all faults are reported together."""
     run, faults = asked.run, asked.gathered()
     recipe: Recipe | None = None
@@ -38,7 +41,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None) -> Prepared:
     check_training(run.training, faults)
     if asked.clear("method"):
         with faults.catch():
-            recipe = methods.build(run.method.method, run.method.method_options())
+            recipe = _recipe(run.method, own)
             _check_learns(recipe.stages, faults)
     if asked.clear("teacher"):
         with faults.catch():
@@ -46,21 +49,35 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None) -> Prepared:
     if asked.clear(*EXAMPLES):
         with faults.catch():
             parts = parts_of(run.data, Labels.of_model(teacher.model.config) if teacher else None)
+    texts: Examples | None = None
+    with faults.catch():
+        texts = supplementary_texts(run.method.ild_data, run.method.ild_task, run.data)
+        if texts is not None and recipe is not None:
+            recipe = _on_supplementary(recipe)
     settings = _resolved_student(run.student, recipe)
+    if not asked.clear("head") or (recipe is None and run.student.head is None):
+        # Which head is meant is not known, so there is nothing to say about its options.
+        settings = dataclasses.replace(settings, head="fresh", reuse=None, projector=None)
     depth_clear = asked.clear("layers", "copy_layers")
     if teacher is not None:
         if not depth_clear:
             # The depth has been found fault with; any that fits lets the rest be looked at.
             settings = dataclasses.replace(settings, layers=1, copy_layers=None)
         with faults.catch():
-            student = make_student(settings, teacher, run.training.seed)
+            student, settings = make_student(settings, teacher, run.training.seed)
+    if student is not None and teacher is not None and recipe is not None:
+        _check_projector(student, teacher, recipe.stages, run.method.recipe or run.method.method, faults)
     clock = Clock(seed=run.training.seed)
     if student is not None and teacher is not None and recipe is not None and depth_clear:
         with faults.catch():
-            check_stages(recipe.stages, sizes(student.model.config), sizes(teacher.model.config), clock)
+            ours, theirs = student.model.config, teacher.model.config
+            types = (ours.model_type, theirs.model_type)
+            check_stages(recipe.stages, sizes(ours), sizes(theirs), clock, types)
     faults.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
     prints = {"data": data_fingerprint(parts), "teacher": fingerprint(teacher)}
+    if texts is not None:
+        prints["ild_data"] = texts.fingerprint[:16]
     check_fingerprints(run.fingerprints, prints)
     depths = sizes(student.model.config).layers, sizes(teacher.model.config).layers
     resolved = dataclasses.replace(
@@ -76,10 +93,35 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None) -> Prepared:
         teacher=teacher,
         parts=parts,
         stages=recipe.stages,
+        supplementary=texts,
         origin=student.origin,
-        paper=methods.find(run.method.method).paper,
+        paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs={match.name: pairs_of(match, *depths, clock) for stage in recipe.stages for match in stage.matches},
     )
+
+
+def _recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
+    """The recipe of a method with its options and switches, or the user's own."""
+    if own is not None:
+        recipe = own
+    elif method.recipe is not None:
+        recipe = load_recipe(method.recipe)
+    else:
+        recipe = methods.build(method.method, method.method_options())
+    return switched(recipe, Switches(**method.switches()), method.recipe or method.method)
+
+
+def _on_supplementary(recipe: Recipe) -> Recipe:
+    """The recipe with its stages of layers alone on the supplementary texts."""
+    fits = [not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
+    if not any(fits):
+        raise Fault("--ild-data: the method has no stage of layers alone; add --schedule sequential")
+    stages = []
+    for stage, fit in zip(recipe.stages, fits, strict=True):
+        if fit and any(match.judge for match in stage.matches):
+            raise Fault(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
+        stages.append(dataclasses.replace(stage, data="supplementary") if fit else stage)
+    return dataclasses.replace(recipe, stages=tuple(stages))
 
 
 def _check_learns(stages: tuple[Stage, ...], faults: Gathered) -> None:
@@ -88,6 +130,24 @@ def _check_learns(stages: tuple[Stage, ...], faults: Gathered) -> None:
         soft = stage.prediction.weight if stage.prediction else 0.0
         if not any((stage.hard_weight, soft, *(match.weight for match in stage.matches))):
             faults.add(f"stage {stage.name}: every loss has weight 0, so nothing is learnt; raise --hard-weight")
+
+
+def _check_projector(
+    student: Student, teacher: Loaded, stages: tuple[Stage, ...], method: str, faults: Gathered
+) -> None:
+    """Note a projector in the head that no loss would train."""
+    reached = any(stage.hard_weight or (stage.prediction and stage.prediction.weight) for stage in stages)
+    feature = any("feature" in match.represent.needs for stage in stages for match in stage.matches)
+    if head_of(student.model) is not None and not reached and not feature:
+        faults.add(
+            f"{method}: no loss of it reaches the head's projector, which would stay random; use a student of the "
+            "teacher's width, --option feature=pooled with simkd, or another method such as ild-rtc"
+        )
+    narrower = sizes(student.model.config).width != sizes(teacher.model.config).width
+    if feature and narrower and head_of(student.model) is None:
+        faults.add(
+            f"{method}: the features differ in width; use --head reuse-frozen, whose projector brings them together"
+        )
 
 
 def _resolved_student(settings: StudentSettings, recipe: Recipe | None) -> StudentSettings:
@@ -101,16 +161,18 @@ def _resolved_student(settings: StudentSettings, recipe: Recipe | None) -> Stude
 
 def _resolved_method(method: MethodSettings) -> MethodSettings:
     """The method with every option written out, so that a later change of defaults does not change the run."""
+    if method.recipe is not None:
+        return method
     options = methods.find(method.method).options | method.method_options()
     options = {name: value for name, value in options.items() if value is not None}
-    return MethodSettings(
-        method=method.method,
+    return dataclasses.replace(
+        method,
         hard_weight=options.pop("hard_weight", None),
         temperature=options.pop("temperature", None),
         options=options,
     )
 
 
-def run_distill(asked: Asked[Distill], out: Path, *, resume: bool = False) -> Result:
-    """Distil and write the run folder."""
-    return carry_out(prepare_distill(asked, out), out, resume=resume)
+def run_distill(asked: Asked[Distill], out: Path, *, resume: bool = False, recipe: Recipe | None = None) -> Result:
+    """Distil and write the run folder; `recipe` is one made in Python."""
+    return carry_out(prepare_distill(asked, out, recipe), out, resume=resume)

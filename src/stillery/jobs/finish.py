@@ -19,7 +19,9 @@ from stillery.evaluate.predictions import predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
 from stillery.jobs.card import Facts, card
 from stillery.jobs.folder import write_json
+from stillery.models.custom import HOW_TO_LOAD
 from stillery.models.export import export
+from stillery.models.projected import folded, is_custom
 from stillery.progress import say
 from stillery.train.checkpoint import discard
 from stillery.train.loop import Outcome
@@ -68,7 +70,11 @@ def finish(
     length: int,
     facts: Facts,
 ) -> Result:
-    """Write everything a run folder holds; `metrics.json` comes last and marks the run as finished."""
+    """Write everything a run folder holds; `metrics.json` comes last and marks the run as finished.
+
+    What is scored, counted and written is the exported model: a projector in the head is folded first.
+    """
+    model = folded(model)
     pad_id = int(tokenizer.pad_token_id)
     gold = scored.examples.labels
     assert gold is not None
@@ -85,6 +91,9 @@ def finish(
         metrics["collapsed"] = True
     student = out / "student"
     model.cpu()
+    if is_custom(model):
+        say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")
+        metrics["custom_head"] = True
     export(model, tokenizer, student, card(facts, metrics))
     if teacher is not None:
         teacher.cpu()

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.examples import Examples, Parts, load, load_for_scoring
-from stillery.data.folders import PARTS
+from stillery.data.examples import Examples, Parts, load, load_file, load_for_scoring
+from stillery.data.folders import PARTS, find_parts
 from stillery.data.labels import Labels
 from stillery.data.tasks import load_task
 from stillery.data.tokens import Tokens, tokenise
@@ -17,7 +18,15 @@ from stillery.jobs.settings import DataSettings
 from stillery.models.family import longest_input
 from stillery.progress import say
 
-__all__ = ["check_batch_size", "examples_to_score", "parts_of", "to_device", "token_limit", "tokens_of"]
+__all__ = [
+    "check_batch_size",
+    "examples_to_score",
+    "parts_of",
+    "supplementary_texts",
+    "to_device",
+    "token_limit",
+    "tokens_of",
+]
 
 
 def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
@@ -34,6 +43,20 @@ def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
         labels=labels,
         regression=data.regression,
     )
+
+
+def supplementary_texts(data: str | None, task: str | None, like: DataSettings) -> Examples | None:
+    """Texts for a stage that needs no labels: a file, a folder's train file, or a task's training part."""
+    if data is None and task is None:
+        return None
+    if data is not None and task is not None:
+        raise Fault("both --ild-data and --ild-task are given: give one")
+    if task is not None:
+        return dataclasses.replace(load_task(task).train, labels=None)
+    assert data is not None
+    path = Path(data)
+    file = find_parts(path)["train"] if path.is_dir() else path
+    return load_file(file, text=like.text, text_pair=like.text_pair, need_labels=False)[0]
 
 
 def examples_to_score(data: DataSettings, labels: Labels, part: str | None) -> tuple[str, Examples]:

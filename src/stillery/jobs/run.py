@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.examples import Parts
+from stillery.data.examples import Examples, Parts
 from stillery.evaluate.metrics import score
 from stillery.evaluate.predictions import predict_logits
 from stillery.faults import Fault, Gathered
@@ -19,6 +19,7 @@ from stillery.jobs.inputs import token_limit, tokens_of
 from stillery.jobs.settings import Distill, Finetune
 from stillery.models.family import sizes
 from stillery.models.load import Loaded
+from stillery.models.projected import exported_parameters
 from stillery.progress import console, say
 from stillery.recipe import Pairs, Stage
 from stillery.train.checkpoint import discard
@@ -45,6 +46,7 @@ class Prepared:
     origin: tuple[str, ...]
     paper: str | None = None
     pairs: Mapping[str, Pairs]
+    supplementary: Examples | None = None
 
     def summary(self) -> list[str]:
         """What is about to run, in words."""
@@ -57,9 +59,11 @@ class Prepared:
             f"{'regression' if parts.labels.regression else 'labels ' + ', '.join(parts.labels.names[:10])}",
             *([f"data: {parts.note}"] if parts.note else []),
             f"{what}: {self.model.config.model_type}, {has.layers} layers x {has.width}, "
-            f"{sum(tensor.numel() for tensor in self.model.parameters()):,} parameters",
+            f"{exported_parameters(self.model):,} parameters",
             *(f"{what}: {line}" for line in self.origin),
         ]
+        if self.supplementary is not None:
+            lines.append(f"data: {self.supplementary.source}, {len(self.supplementary)} texts for the stage of layers")
         for name, pairs in self.pairs.items():
             lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
         return lines
@@ -111,6 +115,16 @@ def _tokenised(prepared: Prepared, limit: int) -> dict[str, Scored]:
     }
 
 
+def _supplementary(prepared: Prepared, configs: Sequence[PreTrainedConfig], pad_id: int) -> TrainingData | None:
+    """The texts of the stage of layers, tokenised to a length of their own."""
+    examples, run = prepared.supplementary, prepared.run
+    if examples is None or not isinstance(run, Distill):
+        return None
+    limit = token_limit(run.method.ild_max_length or run.data.max_length, *configs)
+    tokens = tokens_of(examples, prepared.tokenizer, limit, "supplementary")
+    return TrainingData(examples=examples, tokens=tokens, pad_id=pad_id)
+
+
 def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
     """Train and finish a run in its folder; a finished one is only read back."""
     run, parts, teacher = prepared.run, prepared.parts, prepared.teacher
@@ -138,6 +152,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         teacher=sizes(teacher.model.config) if teacher else None,
         regression=parts.labels.regression,
         seed=run.training.seed,
+        examples=len(parts.train),
     )
     # Nothing is written before everything is checked, and not before every process has looked at the folder.
     accelerator.wait_for_everyone()
@@ -153,6 +168,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         score=_score_on(scored["dev"], pad_id),
         folder=out,
         resume=resume,
+        supplementary=_supplementary(prepared, configs, pad_id),
     )
     result = None
     if accelerator.is_main_process:

@@ -11,21 +11,26 @@ from typing import Any
 import tomli_w
 
 from stillery.faults import Fault
+from stillery.jobs.presets import preset
 from stillery.jobs.settings import EXAMPLES, GROUPS, Asked, Distill, Finetune, Run, resolve, setting_names
 from stillery.models.choices import LAYER_CHOICES
 from stillery.setting import Named
 
 __all__ = ["ask", "read_toml", "to_toml"]
 
-_PATHS = ("data", "teacher", "model", "init", "init_from")
+_PATHS = ("data", "teacher", "model", "init", "init_from", "ild_data")
 
 
 def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
     """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
     said = {name: value for name, value in given.items() if value is not None}
+    values = dict(preset(said.pop("preset")).settings) if "preset" in said else {}
     if config is None:
-        return resolve(kind, said, named)
-    values = _beside(read_toml(config), said)
+        return resolve(kind, _beside(values, said), named)
+    from_file = read_toml(config)
+    if "recipe" in from_file and "recipe" not in said:
+        raise Fault(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
+    values = _beside(_beside(values, from_file), said)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
 
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 from stillery.faults import Gathered, nearest
-from stillery.models.choices import HEADS, LAYER_CHOICES
+from stillery.models.choices import HEADS, LAYER_CHOICES, PROJECTORS, REUSES
+from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS, SCHEDULES
 from stillery.setting import Named, make, setting
 from stillery.train.settings import Training
 
@@ -60,6 +61,21 @@ class StudentSettings:
     head: str | None = setting(
         None, f"{', '.join(HEADS)}: the student's classifier.  [default: the method's]", choices=HEADS
     )
+    reuse: str | None = setting(
+        None,
+        f"{', '.join(REUSES)}: what of the teacher's head is reused.  [default: pooler+linear at the teacher's width, "
+        "else linear]",
+        choices=REUSES,
+    )
+    projector: str | None = setting(
+        None,
+        f"{', '.join(PROJECTORS)}: what takes the student's feature to a reused head.  [default: linear where the "
+        "widths differ, else none]",
+        choices=PROJECTORS,
+    )
+    allow_custom_head: bool | None = setting(
+        None, "Allow a reused head that no plain model can hold; the student then loads with stillery only."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,9 +85,27 @@ class MethodSettings:
     method: str = setting("layer-forward", "Distillation method; see `stillery methods`.")
     hard_weight: float | None = setting(None, "Weight of the labels' loss.  [default: the method's]", least=0)
     temperature: float | None = setting(None, "Temperature of prediction matching.  [default: the method's]", above=0)
+    pair: str | None = setting(None, "Which layers meet, for every match of layers.", choices=PAIRINGS)
+    represent: str | None = setting(None, "What of a layer is compared.", choices=REPRESENTATIONS)
+    distance: str | None = setting(None, "How far layers are apart.", choices=DISTANCES)
+    reduction: str | None = setting(None, "How the distance of a pair is reduced.", choices=REDUCTIONS)
+    divergence: str | None = setting(None, "How far predictions are apart.", choices=DIVERGENCES)
+    square: bool | None = setting(None, "Multiply prediction matching by the squared temperature.")
+    schedule: str | None = setting(
+        None, "Match layers and predictions jointly, or layers first (sequential).", choices=SCHEDULES
+    )
+    ild_data: str | None = setting(None, "Texts for the stage of layers, instead of --data; they need no labels.")
+    ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
+    ild_max_length: int | None = setting(None, "Tokens per text of those.  [default: --max-length]", least=4)
+    recipe: str | None = setting(None, "A recipe of your own instead of --method: FILE.py:FUNCTION.")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "A method's own option, NAME=VALUE; may be given again."}
     )
+
+    def switches(self) -> dict[str, Any]:
+        """What is switched in the method's recipe."""
+        names = ("pair", "represent", "distance", "reduction", "divergence", "square", "schedule")
+        return {name: getattr(self, name) for name in names}
 
     def method_options(self) -> dict[str, Any]:
         """Everything that is given to the method."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from stillery.faults import Fault, Gathered
 from stillery.jobs.settings import StudentSettings
 from stillery.models.choices import LAYER_CHOICES
-from stillery.models.family import family_of, sizes
-from stillery.models.head import check_reuse, reuse_head
+from stillery.models.family import sizes
+from stillery.models.head import choose_head, reuse_head
 from stillery.models.load import Loaded, check_same_tokenizer, load_encoder
 from stillery.models.student import Student, StudentShape, build, build_from_checkpoint, student_sizes
 
@@ -15,40 +17,61 @@ __all__ = ["make_student"]
 _INITS = (*LAYER_CHOICES, "random")
 
 
-def make_student(settings: StudentSettings, teacher: Loaded, seed: int) -> Student:
-    """Build and initialise a student; `init` and `head` must be set."""
+def make_student(settings: StudentSettings, teacher: Loaded, seed: int) -> tuple[Student, StudentSettings]:
+    """Build and initialise a student; `init` and `head` must be set. Its settings come back with the head's decided."""
     assert settings.init is not None and settings.head is not None
-    if settings.init in _INITS:
-        student = _from_layers(settings, settings.init, teacher, seed)
-    else:
-        student = _from_checkpoint(settings, settings.init, teacher, seed)
+    faults = Gathered()
+    source: Loaded | None = None
+    student: Student | None = None
+    with faults.catch():
+        source = _source(settings, settings.init, teacher)
+    with faults.catch():
+        if settings.init in _INITS:
+            student = _from_layers(settings, settings.init, teacher, source or teacher, seed)
+        elif source is not None:
+            student = build_from_checkpoint(teacher=teacher, checkpoint=source, layers=settings.layers, seed=seed)
     if settings.head == "fresh":
-        return student
-    check_reuse(student.model.config.model_type, sizes(student.model.config).width, teacher)
-    line = reuse_head(student.model, teacher, freeze=settings.head == "reuse-frozen")
-    return Student(model=student.model, origin=(*student.origin, line))
+        given = {"--reuse": settings.reuse, "--projector": settings.projector}
+        for name in (name for name, value in given.items() if value is not None):
+            faults.add(f"{name} cannot go with --head fresh: nothing of the teacher's head is reused then")
+    elif source is not None:
+        with faults.catch():
+            head = choose_head(
+                source.model.config,
+                settings.width or sizes(source.model.config).width,
+                teacher,
+                reuse=settings.reuse,
+                projector=settings.projector,
+                allow_custom=bool(settings.allow_custom_head),
+            )
+    faults.raise_any()
+    assert student is not None
+    if settings.head == "fresh":
+        return student, settings
+    line = reuse_head(student.model, teacher, head, freeze=settings.head == "reuse-frozen", seed=seed)
+    reused = Student(model=student.model, origin=(*student.origin, line))
+    return reused, dataclasses.replace(settings, reuse=head.reuse, projector=head.projector)
 
 
-def _from_checkpoint(settings: StudentSettings, init: str, teacher: Loaded, seed: int) -> Student:
+def _source(settings: StudentSettings, init: str, teacher: Loaded) -> Loaded:
+    """The model the student is made from."""
+    if init in _INITS:
+        return teacher if settings.init_from is None else load_encoder(settings.init_from)
     given = {"--width": settings.width, "--heads": settings.heads, "--copy-layers": settings.copy_layers,
              "--init-from": settings.init_from}  # fmt: skip
     clash = [name for name, value in given.items() if value is not None]
     if clash:
         raise Fault(f"{', '.join(clash)} cannot go with --init {init}: the checkpoint decides the shape")
     try:
-        checkpoint = load_encoder(init)
+        return load_encoder(init)
     except Fault as fault:
         raise Fault(f"--init: {fault} (or choose from {', '.join(_INITS)})") from None
-    return build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=settings.layers, seed=seed)
 
 
-def _from_layers(settings: StudentSettings, init: str, teacher: Loaded, seed: int) -> Student:
+def _from_layers(settings: StudentSettings, init: str, teacher: Loaded, source: Loaded, seed: int) -> Student:
     faults, chosen, layers = Gathered(), settings.copy_layers, settings.layers
-    source = teacher
-    if settings.init_from is not None:
-        with faults.catch():
-            source = load_encoder(settings.init_from)
-            family_of(source.model.config, source.name)
+    with faults.catch():
+        if source is not teacher:
             check_same_tokenizer(teacher, source)
     has, depth = sizes(source.model.config), sizes(teacher.model.config).layers
     if chosen is not None:

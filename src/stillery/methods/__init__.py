@@ -22,8 +22,9 @@ import torch
 from torch import Tensor, nn
 
 from stillery.faults import Fault, Gathered, nearest
+from stillery.methods._sources import SOURCES
 from stillery.recipe import Clock, Match, Recipe, Shown, Stage, part_name
-from stillery.terms import Mixed, Showing, Views, modules_of, stage_terms
+from stillery.terms import Mixed, Showing, Views, judges_of, modules_of, stage_terms
 
 __all__ = ["Method", "build", "describe", "find", "names", "terms"]
 
@@ -136,6 +137,7 @@ def _describe_match(match: Match) -> dict[str, Any]:
         "pair": part_name(match.pair),
         "combine": part_name(match.combine) if match.combine else None,
         "flow": part_name(match.flow) if match.flow else None,
+        "judge": part_name(match.judge) if match.judge else None,
         "project": part_name(match.project) if match.project else None,
         "distance": part_name(match.distance),
         "reduction": match.reduction,
@@ -173,6 +175,7 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
         "summary": method.summary,
         "details": inspect.getdoc(method.function) or "",
         "options": method.options | dict(options or {}),
+        "sources": SOURCES.get(name, {}),
         "init": recipe.init,
         "head": recipe.head,
         "stages": [_describe_stage(stage) for stage in recipe.stages],
@@ -188,14 +191,15 @@ def terms(
     *,
     projections: Mapping[str, nn.Module] | None = None,
     flows: Mapping[str, nn.Module] | None = None,
+    judges: Mapping[str, nn.Module] | None = None,
     mixed: Mixed | None = None,
     **options: Any,
 ) -> dict[str, Tensor]:
     """Every named loss term of a method, unweighted, from plain traces, so that anyone can recompute it.
 
     `student` and `teacher` are traces (`stillery.models.trace.trace`), or traces by view where the method mixes;
-    `batch` has the `labels`; `clock.stage` says which stage. Modules that are not given are made new from the clock's
-    seed, as a run of that seed makes them.
+    `batch` has the `labels` and, for a method with a memory, the `index` of its examples; `clock.stage` says which
+    stage. Modules that are not given are made new from the clock's seed, as a run of that seed makes them.
 
     >>> terms("kd", student, teacher, batch, Clock())  # doctest: +SKIP
     {'hard': tensor(0.71), 'soft': tensor(0.05)}
@@ -204,24 +208,39 @@ def terms(
     recipe = build(name, options)
     ours, theirs = (shown if isinstance(shown, Mapping) else {"plain": shown} for shown in (student, teacher))
     stage = recipe.stages[clock.stage]
+    index = getattr(batch, "index", range(len(next(iter(ours.values())).logits)))
     if stage.matches:
         left, right = (next(iter(views.values())).encoder for views in (ours, theirs))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(clock.seed)
             made = modules_of(stage, left.depth, right.depth, _width(left), _width(right), clock)
-        projections, flows = projections or made[0], flows or made[1]
-    regression = next(iter(ours.values())).logits.shape[-1] == 1
+            judging = judges_of(
+                stage,
+                (left.depth, right.depth),
+                (_width(left), _width(right)),
+                clock,
+                classes=_classes(ours),
+                examples=int(max(index)) + 1,
+            )
+        projections = made[0] | dict(projections or {})
+        flows, judges = made[1] | dict(flows or {}), judging | dict(judges or {})
     return stage_terms(
         stage,
         ours,
         theirs,
         batch.labels,
         clock,
-        regression=regression,
+        regression=_classes(ours) == 1,
         projections=projections,
         flows=flows,
+        judges=judges,
+        index=torch.as_tensor(index),
         mixed=mixed,
     )
+
+
+def _classes(views: Views) -> int:
+    return int(next(iter(views.values())).logits.shape[-1])
 
 
 def _width(stack: Shown) -> int:

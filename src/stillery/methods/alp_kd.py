@@ -24,14 +24,15 @@ def alp_kd(
 ) -> Recipe:
     """ALP-KD: each student layer meets all teacher layers, weighed by the softmax of their dot products with it.
 
-    Student layers 1..M-1 and teacher layers 1..N-1, as RAIL-KD describes it. `scale` divides the products by the square
-    root of the width, `detach` stops the gradient through the weights.
+    Student layers 1..M-1 and teacher layers 1..N-1, as RAIL-KD describes it. Where the widths differ, one linear map
+    takes all teacher states to the student's width. `scale` divides the products by the square root of the width,
+    `detach` stops the gradient through the weights.
     """
     attended = Match(
         name="attended_layers",
         represent=represent.cls if states == "cls" else represent.pool,
         pair=pair.every_layer,
-        project=project.to_teacher,
+        project=partial(project.to_student, bias=False, shared=True, always=False),
         combine=partial(combine.attend, scale=scale, detach=detach),
         distance=distance.mse,
         reduction="mean",

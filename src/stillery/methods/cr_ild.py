@@ -43,6 +43,7 @@ def l_ild(
     hard_weight: float = 0.0,
     soft_weight: float = 1.0,
     temperature: float = 2.0,
+    layer_share: float = 5.0,
     attention: Attention = "kl",
     states: States = "tokens",
     attention_weight: float = 1.0,
@@ -53,7 +54,8 @@ def l_ild(
     return layers_then_prediction(
         _attention(attention, pair.last_layer, attention_weight),
         _hidden(states, pair.last_layer, hidden_weight, always_project),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
+        init="first",
     )  # fmt: skip
 
 
@@ -62,6 +64,7 @@ def u_ild(
     hard_weight: float = 0.0,
     soft_weight: float = 1.0,
     temperature: float = 2.0,
+    layer_share: float = 5.0,
     attention: Attention = "kl",
     states: States = "tokens",
     attention_weight: float = 1.0,
@@ -72,7 +75,8 @@ def u_ild(
     return layers_then_prediction(
         _attention(attention, pair.uniform, attention_weight),
         _hidden(states, partial(pair.uniform, embedding=True), hidden_weight, always_project),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
+        init="first",
     )  # fmt: skip
 
 
@@ -81,6 +85,7 @@ def emd_ild(
     hard_weight: float = 0.0,
     soft_weight: float = 1.0,
     temperature: float = 2.0,
+    layer_share: float = 5.0,
     attention: Attention = "kl",
     states: States = "tokens",
     attention_weight: float = 1.0,
@@ -99,7 +104,8 @@ def emd_ild(
     ]
     return layers_then_prediction(
         *(dataclasses.replace(match, flow=flow) for match in matches),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
+        init="first",
     )  # fmt: skip
 
 
@@ -108,6 +114,7 @@ def cr_ild(
     hard_weight: float = 0.0,
     soft_weight: float = 1.0,
     temperature: float = 2.0,
+    layer_share: float = 5.0,
     attention: Attention = "kl",
     states: States = "tokens",
     attention_weight: float = 1.0,
@@ -154,6 +161,7 @@ def cr_ild(
     ]  # fmt: skip
     return layers_then_prediction(
         *matches, *(consistent if consistency_weight else []),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first",
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
+        init="first",
         mixing=Mixing(alpha=alpha, pairing=pairing, larger=larger),
     )  # fmt: skip

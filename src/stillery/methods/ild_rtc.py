@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
@@ -37,7 +38,8 @@ def ild_rtc(
     """ILD-RTC: a CE + (1 - a) KL + b L_layer on a student that starts with the teacher's classifier.
 
     `hard_weight` is a, `layer_weight` b. Student layers 1..M-1 meet floor(N / M) m; `include_last` adds the last pair.
-    The student starts as the teacher's first M layers. `--head reuse-frozen` keeps the classifier as it is.
+    The student starts as the teacher's first M layers. `--head reuse-frozen` keeps the classifier as it is; at another
+    width `--reuse linear` puts it behind a projector that follows the student's own pooler.
     """
     match = _layers(partial(pair.skip, include_last=include_last), layer_weight)
     return joint(
@@ -61,14 +63,19 @@ def ild_top(
     )  # fmt: skip
 
 
-def simkd(*, layer_weight: float = 1.0) -> Recipe:
-    """SimKD (Chen et al., 2022): only the last [CLS] feature is matched, and the teacher's frozen classifier used."""
-    feature = Match(
+def simkd(*, layer_weight: float = 1.0, feature: Literal["cls", "pooled"] = "cls") -> Recipe:
+    """SimKD (Chen et al., 2022): only the last feature is matched, and the teacher's frozen classifier used.
+
+    The feature is what the reused classifier sees: the last layer's [CLS] state where pooler and linear classifier are
+    reused, as by default at the teacher's width; `feature=pooled`, what the linear classifier receives, where that one
+    alone is reused (`--reuse linear`), as at another width, where the head's projector is trained by it.
+    """
+    match = Match(
         name="feature",
-        represent=represent.cls,
+        represent=represent.cls if feature == "cls" else represent.feature,
         pair=pair.last_layer,
-        project=project.to_teacher,
+        project=project.to_teacher if feature == "cls" else None,
         distance=distance.mse,
         weight=layer_weight,
     )
-    return Recipe(stages=(Stage(hard_weight=0.0, matches=(feature,)),), init="first", head="reuse-frozen")
+    return Recipe(stages=(Stage(hard_weight=0.0, matches=(match,)),), init="first", head="reuse-frozen")

@@ -26,6 +26,7 @@ def minilm(
     hard_weight: float = 0.5,
     soft_weight: float | None = None,
     temperature: float = 2.0,
+    layer_share: float = 5.0,
     attention_weight: float = 1.0,
     value_weight: float = 1.0,
 ) -> Recipe:
@@ -36,7 +37,7 @@ def minilm(
     """
     return layers_then_prediction(
         _last(represent.attention, attention_weight), _last(represent.value_relations, value_weight),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature,
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
     )  # fmt: skip
 
 
@@ -45,6 +46,7 @@ def minilm_v2(
     hard_weight: float = 0.5,
     soft_weight: float | None = None,
     temperature: float = 2.0,
+    layer_share: float = 5.0,
     query_weight: float = 1.0,
     key_weight: float = 1.0,
     value_weight: float = 1.0,
@@ -61,4 +63,6 @@ def minilm_v2(
         represent.value_relations: value_weight,
     }
     matches = [_last(represent.with_relation_heads(what, relation_heads), weight) for what, weight in relations.items()]
-    return layers_then_prediction(*matches, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)
+    return layers_then_prediction(
+        *matches, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share
+    )

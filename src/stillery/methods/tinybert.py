@@ -16,6 +16,7 @@ def tinybert(
     hard_weight: float = 0.0,
     soft_weight: float = 1.0,
     temperature: float = 1.0,
+    layer_share: float = 5.0,
     attention_weight: float = 1.0,
     hidden_weight: float = 1.0,
     always_project: bool = True,
@@ -43,5 +44,10 @@ def tinybert(
         weight=hidden_weight,
     )
     return layers_then_prediction(
-        attention, hidden, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature
+        attention,
+        hidden,
+        hard_weight=hard_weight,
+        soft_weight=soft_weight,
+        temperature=temperature,
+        layer_share=layer_share,
     )

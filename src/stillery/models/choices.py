@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-__all__ = ["HEADS", "LAYER_CHOICES"]
+__all__ = ["HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES"]
 
 HEADS = ("fresh", "reuse", "reuse-frozen")
 """The student's classifier: new, the teacher's to train on, or the teacher's as it is."""
+
+REUSES = ("pooler+linear", "linear")
+"""What of the teacher's head is reused: its pooler and its linear classifier, or the linear classifier alone."""
+
+PROJECTORS = ("linear", "mlp")
+"""What takes the student's feature to what the reused head expects."""
 
 LAYER_CHOICES = ("even", "first", "last")
 """Which layers of the source a student copies."""

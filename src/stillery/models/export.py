@@ -1,4 +1,4 @@
-"""Write a student as a plain checkpoint folder, whole or not at all."""
+"""Write a student as a checkpoint folder, whole or not at all."""
 
 from __future__ import annotations
 
@@ -7,14 +7,23 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.atomic import atomic_folder
+from stillery.models.custom import write_custom
+from stillery.models.projected import folded, is_custom
 from stillery.models.quiet import quiet
 
 __all__ = ["export"]
 
 
 def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str) -> None:
-    """Write config, safetensors weights, tokenizer and model card, so that transformers loads it by itself."""
+    """Write config, safetensors weights, tokenizer and model card, so that transformers loads it by itself.
+
+    A projector is folded into the head on a copy. A model whose head cannot fold is written so that only stillery loads
+    it (`stillery.models.custom`).
+    """
     with quiet(), atomic_folder(folder) as part:
-        model.save_pretrained(part)
+        if is_custom(model):
+            write_custom(model, part)
+        else:
+            folded(model).save_pretrained(part)
         tokenizer.save_pretrained(part)
         (part / "README.md").write_text(card, encoding="utf-8")

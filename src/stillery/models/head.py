@@ -1,40 +1,115 @@
-"""Reuse of the teacher's classifier in the student (ILD-RTC; SimKD)."""
+"""Reuse of the teacher's classifier in the student (ILD-RTC; SimKD).
+
+At the teacher's width its pooler and its linear classifier take the place of the student's. At another width its linear
+classifier stands behind a trainable projector that follows the student's own pooler, which folds into a plain model.
+"""
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import torch
-from transformers import PreTrainedModel
+from torch import nn
+from transformers import PreTrainedConfig, PreTrainedModel
 
-from stillery.faults import Fault
-from stillery.models.family import family_of
-from stillery.models.load import Loaded
+from stillery.faults import Fault, Gathered
+from stillery.models.custom import HOW_TO_LOAD
+from stillery.models.family import family_of, sizes
+from stillery.models.load import Loaded, load_classifier
+from stillery.models.projected import Head, final_linear, head_of, insert
 
-__all__ = ["check_reuse", "reuse_head"]
+__all__ = ["choose_head", "load_student", "reuse_head"]
+
+_CUSTOM = "or --allow-custom-head for an export that only stillery loads"
 
 
-def check_reuse(student_type: str, student_width: int, teacher: Loaded) -> None:
-    """Refuse a reuse that would not give the teacher's head: another family, or another width."""
+def choose_head(
+    student: PreTrainedConfig,
+    student_width: int,
+    teacher: Loaded,
+    *,
+    reuse: str | None = None,
+    projector: str | None = None,
+    allow_custom: bool = False,
+) -> Head:
+    """The head of a student that reuses the teacher's, None being decided by what fits; every fault is reported.
+
+    `student` is the configuration the student is made from, in whatever width.
+    """
+    faults, width = Gathered(), final_linear(teacher.model).in_features
+    no_pooler = _no_pooler(student, teacher)
+    if reuse is None:
+        reuse = "linear" if no_pooler or student_width != width else "pooler+linear"
+    elif reuse == "pooler+linear" and no_pooler:
+        faults.add(f"--reuse pooler+linear: {no_pooler}; use --reuse linear, or --head fresh")
+    elif reuse == "pooler+linear" and student_width != width and not allow_custom:
+        faults.add(
+            f"--reuse pooler+linear: the student's width {student_width} is not the teacher's {width}, and a projector "
+            f"before the teacher's pooler does not fold into a plain model; use --reuse linear, {_CUSTOM}"
+        )
+    if projector is None and student_width != width:
+        projector = "linear"
+    if projector == "mlp" and not allow_custom:
+        faults.add(f"--projector mlp: it does not fold into a plain model; use --projector linear, {_CUSTOM}")
+    faults.raise_any()
+    return Head(reuse=reuse, projector=projector, width=width)
+
+
+def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
+    """Why the teacher's pooler cannot be a student's, or None."""
     config = teacher.model.config
-    if student_type != config.model_type:
-        raise Fault(
-            f"--head reuse: the student is a {student_type}, the teacher a {config.model_type}; their heads differ, "
-            "use --head fresh"
-        )
-    if student_width != config.hidden_size:
-        raise Fault(
-            f"--head reuse: the student's width {student_width} is not the teacher's {config.hidden_size}; "
-            "use --head fresh"
-        )
+    if student.model_type != config.model_type:
+        return f"the student is a {student.model_type}, the teacher a {config.model_type}; their poolers differ"
+    ours, theirs = (getattr(each, "pooler_hidden_act", None) for each in (student, config))
+    if ours != theirs:
+        return f"the student's pooler ends in {ours}, the teacher's in {theirs}"
+    if head_of(teacher.model) is not None:
+        return f"the head of {teacher.name} is a custom one, its pooler does not stand alone"
+    return None
 
 
 @torch.no_grad()
-def reuse_head(student: PreTrainedModel, teacher: Loaded, *, freeze: bool) -> str:
-    """Copy the teacher's pooler and classifier into the student; frozen ones let gradients through but never move."""
-    check_reuse(student.config.model_type, student.config.hidden_size, teacher)
-    family = family_of(student.config, "student")
-    for path in (family.pooler, family.classifier):
-        module = student.get_submodule(path)
-        module.load_state_dict(teacher.model.get_submodule(path).state_dict())
-        if freeze:
-            module.requires_grad_(False)
-    return f"pooler and classifier replaced by the teacher's{', frozen' if freeze else ''}"
+def reuse_head(
+    student: PreTrainedModel, teacher: Loaded, head: Head | None = None, *, freeze: bool, seed: int = 0
+) -> str:
+    """Give the student copies of the teacher's layers that `head` names, and say so in words.
+
+    Frozen ones let gradients through but never move; a projector, new from the seed, is always trained.
+    """
+    family, theirs = family_of(student.config, "student"), teacher.model
+    head = head or choose_head(student.config, sizes(student.config).width, teacher)
+    if student.config.num_labels != final_linear(theirs).out_features:
+        raise Fault(
+            f"--head reuse: the student has {student.config.num_labels} labels, the teacher's classifier "
+            f"{final_linear(theirs).out_features}; use --head fresh"
+        )
+    insert(student, head, seed)
+    reused: list[tuple[nn.Module, nn.Module]] = [(final_linear(student), final_linear(theirs))]
+    if head.reuse == "pooler+linear":
+        pooler = student.get_submodule(family.pooler)
+        reused.append((getattr(pooler, "linear", pooler), theirs.get_submodule(family.pooler)))
+    for ours, source in reused:
+        ours.load_state_dict(source.state_dict())
+        ours.requires_grad_(not freeze)
+    return _in_words(head, student, theirs, freeze)
+
+
+def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, freeze: bool) -> str:
+    own, theirs, width = student.config.model_type, teacher.config.model_type, sizes(student.config).width
+    whose = "the teacher's" + (f" (of a {theirs}; the student is a {own})" if own != theirs else "")
+    frozen = ", frozen" if freeze else ""
+    new = f"behind a new {head.projector} projector {width} -> {head.width}"
+    if head.reuse == "pooler+linear":
+        said = f"pooler and classifier replaced by {whose}{frozen}"
+        said += f", {new}" if head.projector else ""
+    else:
+        said = f"classifier replaced by {whose}{frozen}"
+        said += f", {new} that follows the student's own pooler" if head.projector else "; the pooler is the student's"
+    if head.projector and head.folds(width):
+        return f"{said}; the projector is folded into the head on export"
+    return f"{said}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else said
+
+
+def load_student(folder: str | Path) -> PreTrainedModel:
+    """A student from its folder or run folder, ready to answer, whatever its head: plain or custom."""
+    return load_classifier(str(folder)).model

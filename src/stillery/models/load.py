@@ -20,6 +20,7 @@ from transformers import (
 )
 
 from stillery.faults import Fault
+from stillery.models.custom import MARK, is_custom_folder, read_custom
 from stillery.models.family import family_of, sizes
 from stillery.models.place import check_weights, model_folder
 from stillery.models.quiet import quiet
@@ -87,6 +88,29 @@ def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
     return tokenizer
 
 
+def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> tuple[PreTrainedModel, set[str]]:
+    """A model from its files, and the names of the weights they do not hold in the right size."""
+    if is_custom_folder(folder):
+        model, missing = read_custom(config, folder, name)
+        if auto_class is AutoModelForSequenceClassification:
+            return model, missing
+        encoder: Any = model.base_model
+        return encoder, {key.removeprefix(f"{model.base_model_prefix}.") for key in missing}
+    if MARK in (config.architectures or []):
+        raise Fault(f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export")
+    check_weights(folder, name)
+    model, info = auto_class.from_pretrained(
+        folder,
+        config=config,
+        dtype=torch.float32,
+        use_safetensors=True,
+        trust_remote_code=False,
+        output_loading_info=True,
+        ignore_mismatched_sizes=True,
+    )
+    return model, set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
+
+
 def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> Loaded:
     family = family_of(config, name)
     if sizes(config).layers < 1:
@@ -95,21 +119,13 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
     tokens = max(tokenizer.get_vocab().values()) + 1
     if tokens > config.vocab_size:
         raise Fault(f"{name}: its tokenizer has {tokens} tokens, the model's vocabulary only {config.vocab_size}")
-    check_weights(folder, name)
     try:
         with quiet():
-            model, info = auto_class.from_pretrained(
-                folder,
-                config=config,
-                dtype=torch.float32,
-                use_safetensors=True,
-                trust_remote_code=False,
-                output_loading_info=True,
-                ignore_mismatched_sizes=True,
-            )
+            model, missing = _read(auto_class, name, folder, config)
+    except Fault:
+        raise
     except Exception as error:
         raise _not_loaded(name, folder, "the model", error) from None
-    missing = set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
     body = [key for key in missing if family.in_body(key.removeprefix(f"{model.base_model_prefix}."))]
     if body:
         raise Fault(

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stillery.models.family import family_of, sizes
+from stillery.models.projected import final_linear
 
 __all__ = ["Stack", "Trace", "accepted_inputs", "trace"]
 
@@ -31,6 +32,7 @@ class Stack:
     query: Mapping[int, Tensor] = field(default_factory=dict)
     key: Mapping[int, Tensor] = field(default_factory=dict)
     value: Mapping[int, Tensor] = field(default_factory=dict)
+    feature: Mapping[int, Tensor] = field(default_factory=dict)
     bias: Mapping[int, Tensor] = field(default_factory=dict)
 
 
@@ -60,7 +62,9 @@ class _Hooks:
         self, model: PreTrainedModel, wanted: Mapping[str, Collection[int]], change: Callable[[Tensor], Tensor] | None
     ) -> None:
         self.wanted, self.change = wanted, change
-        self.kept: dict[str, dict[int, Tensor]] = {"hidden": {}, "query": {}, "key": {}, "value": {}, "bias": {}}
+        self.kept: dict[str, dict[int, Tensor]] = {
+            name: {} for name in ("hidden", "query", "key", "value", "bias", "feature")
+        }
         self.layer = 0
         family, depth = family_of(model.config, type(model).__name__), sizes(model.config).layers
         modules = dict.fromkeys(family.layer_modules(model))
@@ -70,6 +74,9 @@ class _Hooks:
             self.handles.append(
                 encoder.register_forward_hook(lambda _, __, output: self._keep("hidden", depth, output[0]))
             )
+        if wanted["feature"]:
+            linear = final_linear(model)
+            self.handles.append(linear.register_forward_pre_hook(lambda _, args: self._keep("feature", depth, args[0])))
         for name, path in zip(("query", "key", "value"), family.projections, strict=True):
             if wanted[name]:
                 keep = partial(self._after_projection, name)
@@ -106,15 +113,17 @@ def trace(
     query: Collection[int] = (),
     key: Collection[int] = (),
     value: Collection[int] = (),
+    feature: Collection[int] = (),
     change: Callable[[Tensor], Tensor] | None = None,
 ) -> Trace:
     """Run the model and keep its logits and, of the given layers, states (0 = embedding), queries, keys and values.
 
-    `change` is applied to the embedding output before the first layer sees it (MixUp). Attention stays fused: scores
-    are made from queries and keys afterwards, by whoever compares them.
+    `feature`, of the last layer only, is what the final linear classifier receives, [batch, width]. `change` is applied
+    to the embedding output before the first layer sees it (MixUp). Attention stays fused: scores are made from queries
+    and keys afterwards, by whoever compares them.
     """
     accepted = accepted_inputs(model, inputs)
-    wanted = {"hidden": layers, "query": query, "key": key, "value": value}
+    wanted = {"hidden": layers, "query": query, "key": key, "value": value, "feature": feature}
     kept: Mapping[str, Mapping[int, Tensor]] = {name: {} for name in (*wanted, "bias")}
     if change is None and not any(wanted.values()):
         logits = model(**accepted).logits

@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery.parts._wide import wide
+
 __all__ = [
     "REDUCTIONS",
     "contrastive",
@@ -75,7 +77,7 @@ def mse(
     Layer selection, L_hid: `mean` is the form of its BART and T5 code (and our default), `batchmean_twice` of its
     BERT code. On attention scores this is TinyBERT's L_attn (eq. 7).
     """
-    squares = (student.float() - teacher.float()).square()
+    squares = (wide(student) - wide(teacher)).square()
     if key_mask is None:
         return _reduce(squares.sum(-1), mask, reduction, student.shape[-1])
     keys = _keys(squares, key_mask)
@@ -88,12 +90,12 @@ def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None,
     Per row the sum is 2 - 2 cos, between 0 and 4. PKD's paper writes the sum; its released code, and beta of 10 to
     1000, mean the `mean` over all elements.
     """
-    return mse(F.normalize(student.float(), dim=-1), F.normalize(teacher.float(), dim=-1), mask, reduction)
+    return mse(F.normalize(wide(student), dim=-1), F.normalize(wide(teacher), dim=-1), mask, reduction)
 
 
 def cosine(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """1 - cos of each pair of rows, as DistilBERT's L_cos; a row is one element, so `mean` and `batchmean` agree."""
-    return _reduce(1 - F.cosine_similarity(student.float(), teacher.float(), dim=-1), mask, reduction, 1)
+    return _reduce(1 - F.cosine_similarity(wide(student), wide(teacher), dim=-1), mask, reduction, 1)
 
 
 def kl(
@@ -110,7 +112,7 @@ def kl(
     """
     if reduction == "mean":
         reduction = "batchmean"  # the divergence of a row is one number
-    student, teacher = student_scores.float(), teacher_scores.float()
+    student, teacher = wide(student_scores), wide(teacher_scores)
     if key_mask is not None:
         keys = _keys(student, key_mask)
         # Finite, so that a row without any key has no nan and a gradient of zero.
@@ -140,7 +142,7 @@ def map_kl(
     if reduction == "mean":
         reduction = "batchmean"
     first, second = (student, target) if towards_student else (target, student)
-    first, second = first.float(), second.float()
+    first, second = wide(first), wide(second)
     terms = first * (first.clamp_min(floor).log() - second.clamp_min(floor).log())
     return _reduce(terms.sum(-1), mask, reduction, 1)
 
@@ -154,9 +156,11 @@ def released_attention_mse(
 ) -> Tensor:
     """TinyBERT's released form: masked scores set to 0 on both sides, mean over everything, padding included.
 
-    It depends on how much padding a batch has. `mask` and `reduction` are not looked at.
+    A score counts as masked where it is at most -100, as that code finds the mask it has added, or by `key_mask`. It
+    depends on how much padding a batch has. `mask` and `reduction` are not looked at.
     """
-    squares = (student.float() - teacher.float()).square()
+    ours, theirs = (torch.where(scores <= -100, 0.0, scores) for scores in (wide(student), wide(teacher)))
+    squares = (ours - theirs).square()
     if key_mask is not None:
         squares = torch.where(_keys(squares, key_mask), squares, 0.0)
     return squares.mean()
@@ -174,7 +178,7 @@ def contrastive(
 
     Rows are scaled to unit length. It depends on who shares a batch, so accumulation changes it.
     """
-    rows, others = F.normalize(student.float(), dim=-1), F.normalize(teacher.float(), dim=-1)
+    rows, others = F.normalize(wide(student), dim=-1), F.normalize(wide(teacher), dim=-1)
     if mask is not None:
         rows, others = rows[mask.to(torch.bool)], others[mask.to(torch.bool)]
     scores = rows @ others.T / temperature

@@ -10,14 +10,16 @@ import math
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery.parts._wide import wide
+
 __all__ = ["DIVERGENCES", "js", "kl", "logit_mse", "reverse_kl", "soft_ce", "tvd"]
 
 
 def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
     """Logarithms of the softened predictions."""
     return (
-        F.log_softmax(student.float() / temperature, dim=-1),
-        F.log_softmax(teacher.float() / temperature, dim=-1),
+        F.log_softmax(wide(student) / temperature, dim=-1),
+        F.log_softmax(wide(teacher) / temperature, dim=-1),
     )
 
 
@@ -59,7 +61,7 @@ def soft_ce(student_logits: Tensor, teacher_logits: Tensor, temperature: float =
 
 def logit_mse(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Mean squared error of the raw outputs, what regression uses: the temperature cancels against its square."""
-    values = (student_logits.float() - teacher_logits.float()).square().mean(-1) / temperature**2
+    values = (wide(student_logits) - wide(teacher_logits)).square().mean(-1) / temperature**2
     return _scaled(values, temperature, square)
 
 

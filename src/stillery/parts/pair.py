@@ -19,6 +19,7 @@ __all__ = [
     "PARTITIONS",
     "all_to_all",
     "all_to_one",
+    "all_together",
     "block",
     "embedding",
     "even_layers",
@@ -136,6 +137,15 @@ def embedding(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     return [(0, 0)]
 
 
+def all_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """CoDIR: all student layers as one meet all teacher layers as one.
+
+    >>> all_together(2, 3, Clock())
+    [((1, 2), (1, 2, 3))]
+    """
+    return [(tuple(range(1, student_layers + 1)), tuple(range(1, teacher_layers + 1)))]
+
+
 def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = False) -> Pairs:
     """TinyBERT and U-ILD: student layer i meets teacher layer i N / M; M has to divide N.
 
@@ -164,22 +174,34 @@ def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     return [(i, j) for i in range(1, student_layers + 1) for j in range(1, teacher_layers + 1)]
 
 
-def _drawn(student_layers: int, teacher_layers: int, clock: Clock) -> list[int]:
-    """M-1 of the teacher layers 1..N-1 without replacement, in ascending order, anew each epoch of each stage."""
+def _drawn(
+    student_layers: int, teacher_layers: int, clock: Clock, candidates: tuple[int, ...] | None = None
+) -> list[int]:
+    """M-1 of the candidates without replacement, in ascending order, anew each epoch of each stage."""
+    among = candidates or tuple(range(1, teacher_layers))
+    if len(among) < student_layers - 1:
+        raise Fault(f"{student_layers - 1} teacher layers are to be drawn, there are only {len(among)} to draw from")
     random = np.random.default_rng([clock.seed, 0x4A11, clock.stage, clock.epoch])
-    return sorted(int(j) + 1 for j in random.permutation(teacher_layers - 1)[: student_layers - 1])
+    return sorted(among[j] for j in random.permutation(len(among))[: student_layers - 1])
 
 
-def random_each_epoch(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """RAIL-KD, layer-wise: student layers 1..M-1 meet M-1 of teacher layers 1..N-1, drawn each epoch, ascending."""
-    return list(enumerate(_drawn(student_layers, teacher_layers, clock), start=1))
+def random_each_epoch(
+    student_layers: int, teacher_layers: int, clock: Clock, *, candidates: tuple[int, ...] | None = None
+) -> Pairs:
+    """RAIL-KD, layer-wise: student layers 1..M-1 meet M-1 of teacher layers 1..N-1, drawn each epoch, ascending.
+
+    `candidates` are other teacher layers to draw from.
+    """
+    return list(enumerate(_drawn(student_layers, teacher_layers, clock, candidates), start=1))
 
 
-def random_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+def random_together(
+    student_layers: int, teacher_layers: int, clock: Clock, *, candidates: tuple[int, ...] | None = None
+) -> Pairs:
     """RAIL-KD, concatenated: student layers 1..M-1 side by side meet the drawn teacher layers side by side."""
     if student_layers < 2:
         return []
-    return [(tuple(range(1, student_layers)), tuple(_drawn(student_layers, teacher_layers, clock)))]
+    return [(tuple(range(1, student_layers)), tuple(_drawn(student_layers, teacher_layers, clock, candidates)))]
 
 
 def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:

@@ -53,9 +53,16 @@ def to_teacher(
     return Projection(_maps(student, teacher, bias=bias, shared=shared), None)
 
 
-def to_student(student: Sequence[int], teacher: Sequence[int], *, bias: bool = True) -> Projection:
-    """CKD-combine: a linear map per pair from the teacher's layers, side by side, to the student's width."""
-    return Projection(None, _maps(teacher, student, bias=bias, shared=False))
+def to_student(
+    student: Sequence[int], teacher: Sequence[int], *, bias: bool = True, shared: bool = False, always: bool = True
+) -> Projection | None:
+    """CKD-combine: a linear map per pair from the teacher's layers, side by side, to the student's width.
+
+    ALP-KD's phi is one map for all (`shared`), there only where the widths differ (`always=False`).
+    """
+    if list(student) == list(teacher) and not always:
+        return None
+    return Projection(None, _maps(teacher, student, bias=bias, shared=shared))
 
 
 def both(

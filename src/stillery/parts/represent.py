@@ -13,12 +13,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery.parts._wide import wide
 from stillery.recipe import Layers, Representation, Shown, View
 
 __all__ = [
     "attention",
     "attention_maps",
     "cls",
+    "feature",
     "key_relations",
     "layer_relations",
     "pool",
@@ -71,9 +73,10 @@ def _attention(stack: Shown, layer: int) -> View:
 
 
 def _attention_maps(stack: Shown, layer: int) -> View:
-    scores = _attention(stack, layer).values.float()
+    scores = wide(_attention(stack, layer).values)
     keys = stack.mask.to(torch.bool)[:, None, None, :]
-    return View(scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(-1) * keys, stack.mask)
+    maps = scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(-1) * keys
+    return View(maps, stack.mask, stack.mask)
 
 
 def _relations(stack: Shown, layer: int, *, of: str, heads: int | None = None) -> View:
@@ -82,12 +85,12 @@ def _relations(stack: Shown, layer: int, *, of: str, heads: int | None = None) -
 
 
 def _samples(stack: Shown, layer: int) -> View:
-    pooled = F.normalize(_pool(stack, layer).values.float(), dim=-1)
+    pooled = F.normalize(wide(_pool(stack, layer).values), dim=-1)
     return View(pooled @ pooled.T)
 
 
 def _word_relations(stack: Shown, layer: int) -> View:
-    states = F.normalize(stack.hidden[layer].float(), dim=-1)
+    states = F.normalize(wide(stack.hidden[layer]), dim=-1)
     real = stack.mask.to(torch.bool)
     itself = torch.eye(real.shape[1], dtype=torch.bool, device=real.device)
     return View(states @ states.transpose(1, 2), stack.mask, real[:, None, :] & ~itself)
@@ -95,7 +98,7 @@ def _word_relations(stack: Shown, layer: int) -> View:
 
 def _layer_relations(stack: Shown, layers: Layers) -> View:
     assert isinstance(layers, tuple)
-    states = F.normalize(torch.stack([stack.hidden[layer] for layer in layers], dim=2).float(), dim=-1)
+    states = F.normalize(wide(torch.stack([stack.hidden[layer] for layer in layers], dim=2)), dim=-1)
     itself = torch.eye(len(layers), dtype=torch.bool, device=states.device)
     # [batch, tokens, layers, layers]: a row per token and layer.
     return View(states @ states.transpose(-1, -2), stack.mask.unsqueeze(-1), ~itself[None, None])
@@ -103,6 +106,16 @@ def _layer_relations(stack: Shown, layers: Layers) -> View:
 
 cls = Representation(name="cls", show=_cls, rows="examples")
 """The first token's state, [batch, width] (PKD's "patience")."""
+
+feature = Representation(
+    name="feature",
+    show=lambda stack, layer: View(stack.feature[layer]),
+    rows="examples",
+    needs=("feature",),
+    sized=False,
+)
+"""What the final linear classifier receives, of the last layer, [batch, width] (SimKD); behind a projector in the
+student's head it has the teacher's width."""
 
 tokens = Representation(name="tokens", show=_tokens, rows="tokens")
 """Every real token's state, [batch, tokens, width], padding masked out."""
@@ -118,26 +131,38 @@ pool = Representation(name="pool", show=_pool, rows="examples")
 unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples")
 """The mean over all positions, padding included, as RAIL-KD prints it: it depends on the padding."""
 
-attention = Representation(name="attention", show=_attention, rows="tokens", needs=("query", "key"), sized=False)
+attention = Representation(
+    name="attention", show=_attention, rows="tokens", needs=("query", "key"), sized=False, heads="own"
+)
 """What the attention's softmax receives before its mask: QK^T / sqrt(d) per head, and the family's bias."""
 
 attention_maps = Representation(
-    name="attention_maps", show=_attention_maps, rows="tokens", needs=("query", "key"), sized=False
+    name="attention_maps", show=_attention_maps, rows="tokens", needs=("query", "key"), sized=False, heads="own"
 )
 """The attention's probabilities, zero on padded keys."""
 
 query_relations = Representation(
-    name="query_relations", show=partial(_relations, of="query"), rows="tokens", needs=("query",), sized=False
+    name="query_relations",
+    show=partial(_relations, of="query"),
+    rows="tokens",
+    needs=("query",),
+    sized=False,
+    heads="own",
 )
 """QQ^T / sqrt(d) per head (MiniLMv2)."""
 
 key_relations = Representation(
-    name="key_relations", show=partial(_relations, of="key"), rows="tokens", needs=("key",), sized=False
+    name="key_relations", show=partial(_relations, of="key"), rows="tokens", needs=("key",), sized=False, heads="own"
 )
 """KK^T / sqrt(d) per head (MiniLMv2)."""
 
 value_relations = Representation(
-    name="value_relations", show=partial(_relations, of="value"), rows="tokens", needs=("value",), sized=False
+    name="value_relations",
+    show=partial(_relations, of="value"),
+    rows="tokens",
+    needs=("value",),
+    sized=False,
+    heads="own",
 )
 """VV^T / sqrt(d) per head (MiniLM)."""
 
@@ -156,10 +181,9 @@ def with_relation_heads(relations: Representation, heads: int | None = None) -> 
 
     MiniLMv2: teacher and student then have the same number of maps, whatever their own head counts are.
     """
-    assert isinstance(relations.show, partial)
     return replace(
         relations,
         name=f"{relations.name}({heads or 'teacher'} heads)",
         show=partial(relations.show, heads=heads) if heads else relations.show,
-        teacher_heads=heads is None,
+        heads=heads or "teacher",
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from stillery.faults import Fault, Gathered
+from stillery.faults import Gathered
 from stillery.models.family import FAMILIES, Sizes
 from stillery.recipe import Clock, Match, Pairs, Stage
 from stillery.terms import flat_layers, takes_keys
@@ -59,16 +59,21 @@ def _check_pairs(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes) -> 
 
 def _check_parts(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, types: tuple[str, ...]) -> None:
     represent, faults = match.represent, Gathered()
+    if match.judge is not None:
+        if not represent.sized or represent.rows != "examples":
+            faults.add(f"match {match.name}: it needs one state per example (cls or pool), not {represent.name}")
+        faults.raise_any()
+        return
     groups = any(isinstance(layers, tuple) for pair in pairs for layers in pair)
     if pairs and represent.joint != groups and (represent.joint or not represent.sized):
         kind = "several layers at once" if represent.joint else "one layer at a time"
         faults.add(f"match {match.name}: {represent.name} looks at {kind}, its pairing does not give that")
-    if represent.sized and student.width != teacher.width and match.project is None:
+    with_teacher = match.against == "teacher"
+    if with_teacher and represent.sized and student.width != teacher.width and match.project is None:
         faults.add(
             f"match {match.name}: the widths {student.width} and {teacher.width} differ, and it has no projection"
         )
-    by_head = not represent.sized and "hidden" not in represent.needs and "heads)" not in represent.name
-    if by_head and student.heads != teacher.heads:
+    if with_teacher and represent.heads == "own" and student.heads != teacher.heads:
         faults.add(
             f"match {match.name}: {represent.name} are compared head by head, the student has {student.heads} heads, "
             f"the teacher {teacher.heads}; use --heads {teacher.heads}, or relations with relation heads (minilm-v2)"
@@ -87,14 +92,16 @@ def _check_parts(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, typ
         and represent.name != "attention_maps"
     ):
         faults.add(f"match {match.name}: {represent.name} have padded keys to leave out; use the distance mse or kl")
+    if represent.heads not in (None, "own"):
+        heads = teacher.heads if represent.heads == "teacher" else int(represent.heads)
+        for side, width in (("student", student.width), ("teacher", teacher.width)):
+            if width % heads:
+                faults.add(
+                    f"match {match.name}: {heads} relation heads do not divide the {side}'s width {width}; choose "
+                    "others with --option relation_heads=N"
+                )
     if match.flow is not None and len(pairs) != student.layers * teacher.layers:
         faults.add(f"match {match.name}: a flow needs every student layer paired with every teacher layer")
     if match.combine is not None and pairs and not groups:
         faults.add(f"match {match.name}: there is nothing to combine, its pairing gives one teacher layer a pair")
     faults.raise_any()
-
-
-def check_representation_heads(heads: int, width: int, side: str) -> None:
-    """Refuse relation heads that do not divide a model's width."""
-    if width % heads:
-        raise Fault(f"{heads} relation heads do not divide the {side}'s width {width}; choose another number")

@@ -69,11 +69,14 @@ def train(
     score: Score | None,
     folder: Path,
     resume: bool = False,
+    supplementary: TrainingData | None = None,
 ) -> Outcome:
-    """Train the objective's student in place; the run's log and checkpoints go to `folder`."""
+    """Train the objective's student in place; the run's log and checkpoints go to `folder`.
+
+    The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it.
+    """
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
-    per_epoch = math.ceil(len(data.examples) / window)
-    total = min(settings.epochs * per_epoch, settings.max_steps or math.inf)
+    total = min(settings.epochs * math.ceil(len(data.examples) / window), settings.max_steps or math.inf)
     lengths = stage_lengths(int(total), [stage.share for stage in objective.stages])
 
     progress = Progress()
@@ -95,9 +98,11 @@ def train(
             start = 0
             for index, length in enumerate(lengths):
                 if progress.step < start + length and not progress.stopped:
+                    source = supplementary if objective.stages[index].data == "supplementary" else data
+                    assert source is not None
                     progress = _stage(
-                        index, start, length, per_epoch, window, progress, resumed_at,
-                        module=module, objective=objective, data=data, settings=settings, accelerator=accelerator,
+                        index, start, length, math.ceil(len(source.examples) / window), window, progress, resumed_at,
+                        module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
                         teacher=teacher, score=score if index == len(lengths) - 1 else None,
                         folder=folder, log=log, shown=shown,
                     )  # fmt: skip
@@ -232,7 +237,8 @@ def _losses(
                 if view in matched or (view == "plain" and stage.prediction is not None):
                     _, needs = needs_of(stage, *objective.depths, clock, view)
                     shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None)
-    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed)
+    index = torch.from_numpy(batch.index).to(accelerator.device)
+    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed, index)
     return losses
 
 

@@ -18,10 +18,11 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import Sizes, sizes
 from stillery.models.trace import Trace, trace
+from stillery.parts.bank import Bank
 from stillery.parts.distance import mse, released_attention_mse
 from stillery.parts.transport import Transport
 from stillery.recipe import Clock, Match, Need, Pairs, Rows, Stage
-from stillery.terms import Mixed, flat_layers, modules_of, stage_terms
+from stillery.terms import Mixed, flat_layers, judges_of, modules_of, stage_terms
 
 __all__ = ["Losses", "Needs", "Objective", "needs_of", "pairs_of", "rows_of", "shown_by"]
 
@@ -44,6 +45,8 @@ def pairs_of(match: Match, student_layers: int, teacher_layers: int, clock: Cloc
 
 def rows_of(match: Match) -> Rows:
     """What the value of a match is a mean over."""
+    if match.judge is not None:
+        return "examples"
     distance = match.distance.func if isinstance(match.distance, partial) else match.distance
     if distance is released_attention_mse:
         return "examples"
@@ -70,7 +73,7 @@ def needs_of(stage: Stage, student_layers: int, teacher_layers: int, clock: Cloc
 
 
 def _nothing() -> Needs:
-    return {"hidden": set(), "query": set(), "key": set(), "value": set()}
+    return {"hidden": set(), "query": set(), "key": set(), "value": set(), "feature": set()}
 
 
 def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
@@ -82,6 +85,7 @@ def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs,
         query=needs["query"],
         key=needs["key"],
         value=needs["value"],
+        feature=needs["feature"],
         change=mixed,
     )
 
@@ -90,7 +94,14 @@ class Objective(nn.Module):
     """Student, projections and flows; calling it gives the losses of a batch in the stage the clock shows."""
 
     def __init__(
-        self, student: PreTrainedModel, stages: Sequence[Stage], *, teacher: Sizes | None, regression: bool, seed: int
+        self,
+        student: PreTrainedModel,
+        stages: Sequence[Stage],
+        *,
+        teacher: Sizes | None,
+        regression: bool,
+        seed: int,
+        examples: int = 0,
     ) -> None:
         super().__init__()
         self.student = student
@@ -99,6 +110,7 @@ class Objective(nn.Module):
         self.depths = (sizes(student.config).layers, teacher.layers if teacher else 0)
         self.projections = nn.ModuleDict()
         self.flows = nn.ModuleDict()
+        self.judges = nn.ModuleDict()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             for index, stage in enumerate(self.stages):
@@ -109,6 +121,11 @@ class Objective(nn.Module):
                 projections, flows = modules_of(stage, *self.depths, *widths, Clock(seed=seed))
                 self.projections[str(index)] = nn.ModuleDict(projections)
                 self.flows[str(index)] = nn.ModuleDict(flows)
+                clock, classes = Clock(seed=seed, stage=index), int(student.config.num_labels or 1)
+                judges = judges_of(stage, self.depths, widths, clock, classes=classes, examples=examples)
+                for name, judge in judges.items():
+                    if name not in self.judges:
+                        self.judges[name] = judge
 
     def forward(
         self,
@@ -118,10 +135,12 @@ class Objective(nn.Module):
         clock: Clock,
         share: Mapping[Rows, float],
         mixed: Mixed | None = None,
+        index: Tensor | None = None,
     ) -> Losses:
         """The losses of a micro-batch that holds `share` of its optimiser step's rows.
 
-        `teacher` is what the teacher showed of each view, `mixed` how the batch is mixed where the stage mixes.
+        `teacher` is what the teacher showed of each view, `mixed` how the batch is mixed where the stage mixes,
+        `index` where its examples are in the training part.
         """
         stage = self.stages[clock.stage]
         terms = stage_terms(
@@ -133,6 +152,8 @@ class Objective(nn.Module):
             regression=self.regression,
             projections=self._of_stage(self.projections, clock),
             flows=self._of_stage(self.flows, clock),
+            judges=dict(self.judges.items()),
+            index=index,
             mixed=mixed,
         )
         weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
@@ -166,6 +187,8 @@ class Objective(nn.Module):
 
     def after_step(self, *, new_epoch: bool) -> None:
         """Change what remembers, once per optimiser step."""
+        for bank in (judge for judge in self.judges.values() if isinstance(judge, Bank)):
+            bank.update(new_epoch)
         flows = [flow for flow in self.flows.modules() if isinstance(flow, Transport)]
         for flow in flows:
             flow.update(new_epoch)

@@ -1,0 +1,92 @@
+"""Settings of the papers, by name: `--preset NAME`. What is given beside a preset wins.
+
+Teachers, tasks and students' sizes stay the user's. Values come from the papers; where a paper gives a grid, the value
+its text or tables call best.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from stillery.faults import Fault, nearest
+
+__all__ = ["PRESETS", "Preset", "preset"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Preset:
+    """Settings and where they come from."""
+
+    source: str
+    settings: dict[str, Any]
+
+
+def _layer_selection(task: str, lr: float, epochs: int) -> Preset:
+    return Preset(
+        source=f"layer selection, {task.upper()} (released scripts: batch 32, no warm-up, no weight decay)",
+        settings={"method": "layer-forward", "epochs": epochs, "lr": lr, "batch_size": 32, "warmup": 0.0,
+                  "weight_decay": 0.0},
+    )  # fmt: skip
+
+
+def _ild_rtc(layers: int, alpha: float, beta: float, lr: float) -> Preset:
+    return Preset(
+        source=f"ILD-RTC, Table {3 if layers == 6 else 4} ({layers} layers); 4 epochs, batch 8, T = 10",
+        settings={"method": "ild-rtc", "layers": layers, "epochs": 4, "batch_size": 8, "lr": lr, "temperature": 10.0,
+                  "hard_weight": alpha, "init": "first", "head": "reuse", "options": {"layer_weight": beta}},
+    )  # fmt: skip
+
+
+_TASKS = ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")
+_TABLE_3 = zip(
+    _TASKS, (0.2, 0.5, 0.5, 0.2, 0.7, 0.5), (10, 500, 500, 100, 1000, 1000), (1e-5, 5e-5, 1e-5, 1e-5, 2e-5, 5e-5),
+    strict=True,
+)  # fmt: skip
+_TABLE_4 = zip(
+    _TASKS, (0.2, 0.5, 0.5, 0.5, 0.2, 0.5), (1000, 500, 10, 1000, 1000, 10), (2e-5, 1e-5, 2e-5, 2e-5, 2e-5, 1e-5),
+    strict=True,
+)  # fmt: skip
+
+PRESETS: dict[str, Preset] = {
+    "layer-selection-mnli": _layer_selection("mnli", 1e-5, 10),
+    "layer-selection-qqp": _layer_selection("qqp", 2e-5, 10),
+    "layer-selection-qnli": _layer_selection("qnli", 2e-5, 10),
+    "layer-selection-sst2": _layer_selection("sst2", 2e-5, 20),
+    **{f"ild-rtc-6-{task}": _ild_rtc(6, alpha, float(beta), lr) for task, alpha, beta, lr in _TABLE_3},
+    **{f"ild-rtc-4-{task}": _ild_rtc(4, alpha, float(beta), lr) for task, alpha, beta, lr in _TABLE_4},
+    "rail-kd-paper": Preset(
+        source="RAIL-KD: 40 epochs, lr of {1e-5, 2e-5, 5e-5, 4e-6}, batch of {8, 16, 32}, thirds, width 128",
+        settings={"method": "rail-kd", "epochs": 40, "lr": 2e-5, "batch_size": 32},
+    ),
+    "rail-kd-concat-paper": Preset(
+        source="RAIL-KD, concatenated, as rail-kd-paper",
+        settings={"method": "rail-kd-concat", "epochs": 40, "lr": 2e-5, "batch_size": 32},
+    ),
+    "pkd-paper": Preset(
+        source="PKD: 4 epochs, batch 32, alpha of {.2, .5, .7}, T of {5, 10, 20}, beta of {10, 100, 500, 1000}",
+        settings={"method": "pkd", "epochs": 4, "batch_size": 32, "lr": 2e-5, "temperature": 10.0, "hard_weight": 0.5,
+                  "init": "first", "options": {"layer_weight": 100.0}},
+    ),
+    "tinybert-paper": Preset(
+        source="TinyBERT's released task distillation: 10 epochs of layers, then 3 of predictions, batch 32",
+        settings={"method": "tinybert", "epochs": 13, "batch_size": 32, "lr": 5e-5, "options": {"layer_share": 10 / 3}},
+    ),
+    "cr-ild-d1": Preset(
+        source="CR-ILD, appendix D.1: 20 epochs of layers at lr 5e-5, then 4 of predictions, batch 32, T = 2",
+        settings={"method": "cr-ild", "epochs": 24, "batch_size": 32, "lr": 5e-5, "temperature": 2.0, "init": "first",
+                  "options": {"layer_share": 5.0}},
+    ),
+    "bert-emd-released": Preset(
+        source="BERT-EMD's released script: 10 epochs, batch 32, lr 5e-5, no hard labels",
+        settings={"method": "bert-emd", "epochs": 10, "batch_size": 32, "lr": 5e-5},
+    ),
+}  # fmt: skip
+
+
+def preset(name: str) -> Preset:
+    """The preset of that name."""
+    try:
+        return PRESETS[name]
+    except KeyError:
+        raise Fault(f"unknown preset {name!r}: {nearest(name, PRESETS)}") from None

@@ -1,0 +1,34 @@
+"""Sun et al. (2020), Contrastive Distillation on Intermediate Representations for Language Model Compression."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from stillery.methods._stages import joint
+from stillery.parts import bank, distance, pair, represent
+from stillery.recipe import Match, Recipe
+
+__all__ = ["codir"]
+
+
+def codir(
+    *,
+    hard_weight: float = 0.5,
+    soft_weight: float = 0.5,
+    temperature: float = 2.0,
+    layer_weight: float = 0.1,
+    negatives: int = 100,
+    contrast_temperature: float = 0.07,
+    width: int = 128,
+) -> Recipe:
+    """CoDIR: all layers' pooled states side by side; the student's should be nearest to its own teacher's.
+
+    InfoNCE against `negatives` teacher states of other labels from a memory bank keyed by example. Known through
+    descriptions; negatives are drawn from all kept rows and those of the same label are left out.
+    """
+    contrast = Match(
+        name="contrast", represent=represent.pool, pair=pair.all_together, distance=distance.contrastive,
+        judge=partial(bank.Bank, width=width, negatives=negatives, temperature=contrast_temperature),
+        weight=layer_weight,
+    )  # fmt: skip
+    return joint(contrast, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

@@ -1,0 +1,45 @@
+"""Wu et al. (2021), Universal-KD: Attention-based Output-Grounded Intermediate Layer Knowledge Distillation."""
+
+from __future__ import annotations
+
+import dataclasses
+from functools import partial
+
+from stillery.methods._stages import joint
+from stillery.parts import distance, pair, pseudo, represent
+from stillery.recipe import Match, Recipe, Stage
+
+__all__ = ["universal_kd"]
+
+
+def universal_kd(
+    *,
+    hard_weight: float = 0.5,
+    soft_weight: float | None = None,
+    temperature: float = 2.0,
+    layer_weight: float = 1.0,
+    pseudo_temperature: float = 1.0,
+    heads_share: float = 1.0,
+    layer_share: float = 16.0,
+    prediction_share: float = 4.0,
+) -> Recipe:
+    """Universal-KD: predictions of pseudo classifiers on the layers are matched, then the student is trained.
+
+    First the teacher's pseudo classifiers are fitted to the labels, the teacher frozen; then each student layer 1..M-1
+    predicts what the teacher's layers 1..N-1 predict, weighed by attention; then labels and predictions. Known through
+    descriptions.
+    """
+    predictions = Match(
+        name="pseudo_predictions", represent=represent.pool, pair=pair.every_layer, distance=distance.mse,
+        judge=partial(pseudo.PseudoClassifiers, temperature=pseudo_temperature), shared="pseudo", weight=layer_weight,
+    )  # fmt: skip
+    fit = dataclasses.replace(predictions, name=pseudo.FIT, weight=1.0)
+    training = joint(hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature).stages[0]
+    return Recipe(
+        stages=(
+            Stage(name="heads", matches=(fit,), hard_weight=0.0, share=heads_share),
+            Stage(name="layers", matches=(predictions,), hard_weight=0.0, share=layer_share),
+            Stage(name="prediction", prediction=training.prediction, hard_weight=hard_weight, share=prediction_share),
+        ),
+        init="first",
+    )

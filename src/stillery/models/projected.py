@@ -1,0 +1,141 @@
+"""A head behind a projector: the modules inside a classifier, and how they fold into plain ones."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from stillery.models.family import family_of, sizes
+
+__all__ = ["Head", "Projected", "exported_parameters", "final_linear", "folded", "head_of", "insert", "is_custom"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Head:
+    """What of a teacher's head is reused, what projects to it, and the width its linear classifier receives."""
+
+    reuse: str
+    projector: str | None
+    width: int
+
+    def folds(self, student_width: int) -> bool:
+        """Whether a plain model of this width can hold the head: linear maps fold, in the shapes of a plain head."""
+        return self.projector != "mlp" and (self.reuse == "linear" or self.width == student_width)
+
+
+class Projected(nn.Module):
+    """A linear layer of the teacher's head behind a trainable projector."""
+
+    def __init__(self, projector: nn.Module, linear: nn.Linear) -> None:
+        super().__init__()
+        self.projector = projector
+        self.linear = linear
+
+    def forward(self, feature: Tensor) -> Tensor:
+        """Project, then apply the linear layer."""
+        output: Tensor = self.linear(self.projector(feature))
+        return output
+
+    @torch.no_grad()
+    def folded(self) -> nn.Linear:
+        """The one linear layer that does the same: W P and W b_P + b, computed in double precision."""
+        projector = self.projector
+        assert isinstance(projector, nn.Linear)
+        # On the CPU, because not every device has double precision.
+        weight, bias = self.linear.weight.cpu().double(), self.linear.bias.cpu().double()
+        plain: nn.Linear = nn.utils.skip_init(nn.Linear, projector.in_features, self.linear.out_features)
+        plain.weight.copy_(weight @ projector.weight.cpu().double())
+        plain.bias.copy_(weight @ projector.bias.cpu().double() + bias)
+        plain.to(self.linear.weight.device)
+        return plain
+
+
+def _projector(kind: str, ours: int, theirs: int) -> nn.Module:
+    """A linear map with bias; or SimKD's three layers with a bottleneck of half the teacher's width.
+
+    SimKD's are convolutions, each with batch normalisation and a ReLU; here batches stay apart, and no ReLU follows the
+    last layer, because a pooled feature has both signs.
+    """
+    if kind == "linear":
+        return nn.Linear(ours, theirs)
+    middle = max(1, theirs // 2)
+    return nn.Sequential(
+        nn.Linear(ours, middle), nn.ReLU(), nn.Linear(middle, middle), nn.ReLU(), nn.Linear(middle, theirs)
+    )
+
+
+def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
+    parent, _, name = path.rpartition(".")
+    setattr(model.get_submodule(parent), name, module)
+
+
+def insert(model: PreTrainedModel, head: Head, seed: int = 0) -> None:
+    """Give a plain classifier the modules of a head, with new weights that are a function of the seed."""
+    family = family_of(model.config, "student")
+    labels, ours = final_linear(model).out_features, sizes(model.config).width
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        projector = _projector(head.projector, ours, head.width) if head.projector else None
+        linear: nn.Module = nn.Linear(head.width, labels)
+        if projector is not None and head.reuse == "pooler+linear":
+            _replace(model, family.pooler, Projected(projector, nn.Linear(head.width, head.width)))
+        elif projector is not None:
+            linear = Projected(projector, nn.Linear(head.width, labels))
+    _replace(model, family.classifier, linear)
+
+
+def final_linear(model: PreTrainedModel) -> nn.Linear:
+    """The linear classifier that gives the logits; what it receives is the model's feature."""
+    module = model.get_submodule(family_of(model.config, "model").classifier)
+    linear = module.linear if isinstance(module, Projected) else module
+    assert isinstance(linear, nn.Linear)
+    return linear
+
+
+def _projected(model: PreTrainedModel) -> dict[str, Projected]:
+    """What stands behind a projector: at the classifier's path or at the pooler's."""
+    family = family_of(model.config, "model")
+    found = {path: model.get_submodule(path) for path in (family.classifier, family.pooler)}
+    return {path: module for path, module in found.items() if isinstance(module, Projected)}
+
+
+def head_of(model: PreTrainedModel) -> Head | None:
+    """The head behind a projector that a model has; None for a plain model."""
+    for path, module in _projected(model).items():
+        return Head(
+            reuse="linear" if path == family_of(model.config, "model").classifier else "pooler+linear",
+            projector="linear" if isinstance(module.projector, nn.Linear) else "mlp",
+            width=final_linear(model).in_features,
+        )
+    return None
+
+
+def is_custom(model: PreTrainedModel) -> bool:
+    """Whether a model has a head that no plain model can hold."""
+    head = head_of(model)
+    return head is not None and not head.folds(sizes(model.config).width)
+
+
+def folded(model: PreTrainedModel) -> PreTrainedModel:
+    """A plain copy that gives the same logits; a model that is plain, or has a custom head, is returned as it is."""
+    if is_custom(model) or not _projected(model):
+        return model
+    plain = copy.deepcopy(model)
+    for path, module in _projected(plain).items():
+        _replace(plain, path, module.folded())
+    return plain
+
+
+def exported_parameters(model: PreTrainedModel) -> int:
+    """How many numbers the exported model holds."""
+    count = sum(tensor.numel() for tensor in model.parameters())
+    if is_custom(model):
+        return count
+    for module in _projected(model).values():
+        count -= sum(tensor.numel() for tensor in module.parameters())
+        count += sum(tensor.numel() for tensor in module.folded().parameters())
+    return count

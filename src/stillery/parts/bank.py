@@ -1,0 +1,73 @@
+"""Contrast with a memory bank: CoDIR."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from stillery.parts._wide import wide
+from stillery.recipe import Around, Batched
+
+__all__ = ["Bank"]
+
+
+class Bank(nn.Module):
+    """InfoNCE of student states against teacher states kept of other examples, keyed by the example's place.
+
+    Both sides are mapped to `width` and scaled to unit length. The bank starts with random rows; an example's row is
+    the teacher's side of the last step that saw it. It is state: changed once per optimiser step and saved with it.
+    """
+
+    rows: Tensor
+    labels: Tensor
+
+    def __init__(
+        self, around: Around, *, width: int = 128, negatives: int = 100, temperature: float = 0.07, bias: bool = False
+    ) -> None:
+        super().__init__()
+        self.negatives, self.temperature = negatives, temperature
+        self.student = nn.Linear(around.student[0], width, bias=bias)
+        self.teacher = nn.Linear(sum(around.teacher[0]), width, bias=bias)
+        self.register_buffer("rows", F.normalize(torch.randn(around.examples, width), dim=-1))
+        # NaN is no label: it differs from every other.
+        self.register_buffer("labels", torch.full((around.examples,), torch.nan))
+        self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
+
+    def forward(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], batch: Batched) -> Tensor:
+        """-log of the share the own teacher has among it and the negatives, mean over the batch."""
+        (ours, theirs), labels = pairs[0], batch.labels
+        student = F.normalize(wide(self.student(ours)), dim=-1)
+        teacher = F.normalize(wide(self.teacher(torch.cat(list(theirs), dim=-1))), dim=-1)
+        drawn = torch.randint(len(self.rows), (len(student), self.negatives), device=student.device)
+        own = (student * teacher).sum(-1, keepdim=True)
+        others = torch.einsum("bd,bkd->bk", student, self.rows[drawn].to(student))
+        same = drawn == batch.index[:, None]
+        if labels is not None:
+            same |= self.labels[drawn] == labels.to(self.labels.dtype)[:, None]
+        # A row of the same label, or of the example itself, is no negative.
+        others = others.masked_fill(same, -torch.inf)
+        scores = torch.cat([own, others], dim=-1) / self.temperature
+        if self.training:
+            known = labels.float() if labels is not None else torch.full_like(own[:, 0], torch.nan)
+            self.seen.append((batch.index.detach(), teacher.detach(), known.detach()))
+        return F.cross_entropy(scores, torch.zeros(len(scores), dtype=torch.long, device=scores.device))
+
+    @torch.no_grad()
+    def update(self, new_epoch: bool) -> None:
+        """Put what this step saw into the bank, the same in every process."""
+        for index, rows, labels in _from_all(self.seen):
+            self.rows[index.to(self.rows.device)] = rows.to(self.rows)
+            self.labels[index.to(self.rows.device)] = labels.to(self.labels)
+        self.seen.clear()
+
+
+def _from_all(seen: list[tuple[Tensor, Tensor, Tensor]]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return seen
+    mine = [tuple(part.cpu() for part in one) for one in seen]
+    gathered: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in range(torch.distributed.get_world_size())]
+    torch.distributed.all_gather_object(gathered, mine)
+    return [one for process in gathered for one in process]

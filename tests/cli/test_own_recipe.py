@@ -1,0 +1,155 @@
+"""Presets, switches and recipes of one's own through the command line."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+
+from stillery.faults import Fault
+from stillery.jobs.presets import PRESETS
+from stillery.jobs.runfile import ask
+from stillery.jobs.settings import Distill
+
+RECIPE = """
+from stillery.parts import divergence, pair, represent
+from stillery.recipe import Match, Prediction, Recipe, Stage
+
+
+def cubed(student, teacher, mask=None, reduction="mean"):
+    return (student - teacher).abs().pow(3).mean()
+
+
+def crossed(student_layers, teacher_layers, clock):
+    return [(1, teacher_layers), (student_layers, 1)]
+
+
+def build():
+    match = Match(name="crossed", represent=represent.pool, pair=crossed, distance=cubed, weight=2.0)
+    return Recipe(stages=(Stage(matches=(match,), prediction=Prediction(divergence=divergence.js)),))
+
+
+def wrong():
+    return 3
+"""
+
+
+@pytest.fixture
+def recipe(tmp_path: Path) -> Path:
+    path = tmp_path / "my_recipe.py"
+    path.write_text(RECIPE)
+    return path
+
+
+def run(arguments: list[object]) -> int:
+    from stillery.cli.main import main
+
+    with pytest.raises(SystemExit) as stopped:
+        main([str(argument) for argument in arguments])
+    return int(stopped.value.code or 0)
+
+
+def distill(teacher: Path, data: Path, out: Path, *more: object) -> int:
+    common = ["distill", "--teacher", teacher, "--data", data, "--out", out, "--max-steps", 2, "--layers", 2]
+    return run([*common, "--log-every", 1, *more])
+
+
+def test_a_recipe_of_ones_own_runs(recipe: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", "--recipe", f"{recipe}:build") == 0
+    first = json.loads((tmp_path / "out" / "log.jsonl").read_text().splitlines()[0])
+    assert set(first["terms"]) == {"hard", "soft", "crossed"}
+    again = ["distill", "--config", tmp_path / "out" / "run.toml", "--out", tmp_path / "again"]
+    assert run(again) == 2, "a run file alone never runs code"
+    assert run([*again, "--recipe", f"{recipe}:build"]) == 0
+    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("out", "again")]
+    assert weights[0] == weights[1]
+
+
+@pytest.mark.parametrize(
+    ("where", "words"),
+    [
+        ("{}:nothing", "no function"),
+        ("{}:wrong", "returned int"),
+        ("{}", "FILE.py:FUNCTION"),
+        ("no.py:f", "no such file"),
+    ],
+)
+def test_a_wrong_recipe_is_one_line(
+    where: str, words: str, recipe: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", "--recipe", where.format(recipe)) == 2
+    lines = capsys.readouterr().err.strip().splitlines()
+    assert len(lines) == 1 and words in lines[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_switches_reach_the_run_and_its_file(tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    more = ["--method", "rail-kd", "--pair", "forward", "--represent", "tokens", "--distance", "cosine"]
+    assert (
+        distill(tiny_teacher, reviews, tmp_path / "out", *more, "--divergence", "js", "--schedule", "sequential") == 0
+    )
+    written = tomllib.loads((tmp_path / "out" / "run.toml").read_text())
+    assert (written["pair"], written["represent"], written["distance"]) == ("forward", "tokens", "cosine")
+    logged = [json.loads(line) for line in (tmp_path / "out" / "log.jsonl").read_text().splitlines()]
+    assert [event["stage"] for event in logged if event["event"] == "train"] == ["layers", "prediction"]
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_every_preset_is_a_run(name: str) -> None:
+    asked = ask(Distill, {"teacher": "t", "data": "d.csv", "layers": 3, "preset": name})
+    assert not asked.faults
+    for setting, value in PRESETS[name].settings.items():
+        if setting not in ("layers", "options"):
+            groups = (asked.run.method, asked.run.training, asked.run.student)
+            assert next(getattr(group, setting) for group in groups if hasattr(group, setting)) == value
+    from stillery import methods
+
+    methods.build(asked.run.method.method, asked.run.method.method_options())
+
+
+def test_what_is_given_beside_a_preset_wins() -> None:
+    given = {"teacher": "t", "data": "d.csv", "layers": 4, "preset": "ild-rtc-6-mrpc", "lr": 1.0}
+    asked = ask(Distill, given)
+    assert (asked.run.student.layers, asked.run.training.lr) == (4, 1.0)
+    assert asked.run.method.options == {"layer_weight": 500.0}
+    with pytest.raises(Fault, match="did you mean 'rail-kd-paper'"):
+        ask(Distill, given | {"preset": "rail-kd-papr"})
+
+
+@pytest.fixture
+def raw_logs(reviews: Path, tmp_path: Path) -> Path:
+    """The sentences alone, without labels, twice over."""
+    import csv
+
+    with reviews.open(encoding="utf-8", newline="") as file:
+        rows = [row["text"] for row in csv.DictReader(file)]
+    path = tmp_path / "logs.jsonl"
+    path.write_text("".join(json.dumps({"text": f"{text} indeed"}) + "\n" for text in rows + rows[:40]))
+    return path
+
+
+def test_the_stage_of_layers_trains_on_texts_without_labels(
+    raw_logs: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    more = ["--method", "l-ild", "--ild-data", raw_logs, "--ild-max-length", 16, "--max-steps", 6]
+    assert distill(tiny_teacher, reviews, tmp_path / "out", *more) == 0
+    shown = capsys.readouterr().err
+    assert "logs.jsonl, 200 texts" in shown and "longer than 16 tokens" in shown
+    again = ["distill", "--config", tmp_path / "out" / "run.toml", "--out", tmp_path / "again"]
+    assert run(again) == 0
+    plain = distill(tiny_teacher, reviews, tmp_path / "plain", "--method", "l-ild", "--max-steps", 6)
+    assert plain == 0
+    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("out", "again", "plain")]
+    assert weights[0] == weights[1] != weights[2]
+
+
+@pytest.mark.parametrize(
+    ("method", "words"), [("layer-forward", "--schedule sequential"), ("universal-kd", "needs the task's own examples")]
+)
+def test_supplementary_texts_need_a_stage_for_them(
+    method: str, words: str, raw_logs: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", "--method", method, "--ild-data", raw_logs) == 2
+    assert words in capsys.readouterr().err

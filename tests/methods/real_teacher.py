@@ -1,0 +1,22 @@
+"""What the tests on real layers share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from stillery.data.batches import Batch
+from stillery.models.family import Sizes
+from stillery.models.load import Loaded
+from stillery.models.trace import Trace
+from stillery.terms import Mixed
+
+
+@dataclass(frozen=True)
+class RealTeacher:
+    """A real teacher and what it showed of one batch, plain and mixed, all layers."""
+
+    loaded: Loaded
+    sizes: Sizes
+    batch: Batch
+    mixed: Mixed
+    shown: dict[str, Trace]

@@ -1,0 +1,70 @@
+"""Two processes train like one with batches twice as large."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from transformers import AutoModelForSequenceClassification
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture
+def calm_teacher(tiny_teacher: Path, tmp_path: Path) -> Path:
+    """The tiny teacher with dropout off, which its students inherit: two processes draw dropout of their own."""
+    folder = tmp_path / "calm"
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_teacher)
+    model.config.hidden_dropout_prob = model.config.attention_probs_dropout_prob = 0.0
+    model.save_pretrained(folder)
+    for file in tiny_teacher.glob("token*"):
+        (folder / file.name).write_bytes(file.read_bytes())
+    return folder
+
+
+def distill(launcher: list[str], teacher: Path, data: Path, out: Path, batch_size: int, method: str) -> None:
+    arguments = ["distill", "--teacher", teacher, "--data", data, "--out", out, "--method", method, "--layers", 2]
+    # An uneven last step: 128 training sentences in steps of 12.
+    arguments += [
+        "--width",
+        16,
+        "--heads",
+        4,
+        "--epochs",
+        1,
+        "--batch-size",
+        batch_size,
+        "--lr",
+        1e-3,
+        "--log-every",
+        1,
+    ]
+    done = subprocess.run(
+        [*launcher, "-m", "stillery", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        env=os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"},
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("model: ") == 1, "the result is shown once"
+
+
+@pytest.mark.parametrize("method", ["layer-forward", "rail-kd"])
+def test_two_processes_of_6_equal_one_of_12(method: str, calm_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    distill([sys.executable], calm_teacher, reviews, tmp_path / "one", 12, method)
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731"]
+    distill(launcher, calm_teacher, reviews, tmp_path / "two", 6, method)
+    one, two = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("one", "two"))
+    for name, value in one.items():
+        torch.testing.assert_close(two[name], value, atol=2e-5, rtol=0, msg=name)
+    steps = [len((tmp_path / name / "log.jsonl").read_text().splitlines()) for name in ("one", "two")]
+    assert steps[0] == steps[1]
+    metrics = [json.loads((tmp_path / name / "metrics.json").read_text())["metrics"] for name in ("one", "two")]
+    assert metrics[0] == pytest.approx(metrics[1], abs=7)
