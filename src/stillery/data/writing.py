@@ -6,7 +6,6 @@ import csv
 import gzip
 import io
 import json
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from stillery.atomic import atomic_file
 from stillery.data.formats import format_of
 from stillery.faults import Fault
 
@@ -54,22 +54,13 @@ def write_rows(path: Path, columns: Sequence[str], types: Mapping[str, pa.DataTy
     if not path.parent.is_dir():
         raise Fault(f"{path}: the folder {path.parent} does not exist; create it first")
     names = tuple(columns)
-    # The suffix goes last so that gz and other tools see the temporary file as what it is.
-    temporary = path.with_name(f".{os.getpid()}.{path.name}")
-    try:
-        with ExitStack() as stack:
-            with _writable(path):
-                put = (
-                    _parquet(stack, temporary, names, types or {})
-                    if kind == "parquet"
-                    else _text(stack, temporary, names, kind)
-                )
-            yield Writer(path=path, columns=names, put=put)
-            with _writable(path):
-                stack.close()
-                temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    with ExitStack() as stack:
+        with _writable(path):
+            part = stack.enter_context(atomic_file(path))
+            put = _parquet(stack, part, names, types or {}) if kind == "parquet" else _text(stack, part, names, kind)
+        yield Writer(path=path, columns=names, put=put)
+        with _writable(path):
+            stack.close()
 
 
 @contextmanager

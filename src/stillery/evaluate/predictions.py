@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import softmax
 from transformers import PreTrainedModel
 
+from stillery.atomic import atomic_file
 from stillery.data.batches import collate, in_order
 from stillery.data.examples import Examples
 from stillery.data.labels import Labels
@@ -71,13 +71,8 @@ def write_predictions(
     columns |= _outputs("", logits, labels)
     if teacher_logits is not None:
         columns |= _outputs("teacher_", teacher_logits, labels)
-    # Hidden and with the process's number, so that neither a reader nor another run takes it for a result.
-    unfinished = path.with_name(f".{path.name}.{os.getpid()}.unfinished")
-    try:
-        pq.write_table(pa.table(columns), unfinished)
-        unfinished.replace(path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+    with atomic_file(path) as part:
+        pq.write_table(pa.table(columns), part)
 
 
 def _outputs(prefix: str, logits: NDArray[Any], labels: Labels) -> dict[str, pa.Array]:

@@ -63,7 +63,7 @@ SOURCES: dict[str, dict[str, str]] = {
     "bert-emd": {"hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_weight": "code",
                  "reweighed": "paper", "separate": "code", "always_project": "code"},
     "ckd-context": {"hard_weight": "code", "soft_weight": "code", "temperature": "inferred", "word_weight": "inferred",
-                    "layer_weight": "inferred"},
+                    "layer_weight": "inferred", "angle_weight": "inferred"},
     "l-ild": _ILD,
     "u-ild": _ILD,
     "emd-ild": _ILD | {"reweighed": "code"},

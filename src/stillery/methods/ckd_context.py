@@ -18,12 +18,13 @@ def ckd_context(
     temperature: float = 2.0,
     word_weight: float = 1.0,
     layer_weight: float = 1.0,
+    angle_weight: float = 1.0,
 ) -> Recipe:
     """CKD: how the words of a text relate in each layer, and how a word's states relate between layers.
 
-    Both relations are cosines, softmaxed without a word or layer and itself, and compared by KL(teacher || student),
-    embedding and evenly spaced layers. The released code adds relations of three (angles) in windows of 21 words; those
-    are left out.
+    Relations of two are cosines, softmaxed without a word or layer and itself, compared by KL(teacher || student);
+    relations of three are the angles at a word (to two others within 10 words) or layer, compared by squared error and
+    weighed by `angle_weight` times the weight of their kind. Embedding and evenly spaced layers take part.
     """
     words = Match(
         name="word_relations", represent=represent.word_relations, pair=partial(pair.forward, embedding=True),
@@ -33,4 +34,20 @@ def ckd_context(
         name="layer_relations", represent=represent.layer_relations, pair=pair.together,
         distance=distance.kl, reduction="batchmean", weight=layer_weight,
     )  # fmt: skip
-    return joint(words, layers, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)
+    word_angles = Match(
+        name="word_angles", represent=represent.word_angles, pair=partial(pair.forward, embedding=True),
+        distance=distance.mse, reduction="rowmean", over_pairs="mean", weight=word_weight * angle_weight,
+    )  # fmt: skip
+    layer_angles = Match(
+        name="layer_angles", represent=represent.layer_angles, pair=pair.together,
+        distance=distance.mse, reduction="rowmean", weight=layer_weight * angle_weight,
+    )  # fmt: skip
+    return joint(
+        words,
+        word_angles,
+        layers,
+        layer_angles,
+        hard_weight=hard_weight,
+        soft_weight=soft_weight,
+        temperature=temperature,
+    )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
@@ -38,46 +39,45 @@ def _hidden(states: States, which: Pair, weight: float, always_project: bool) ->
     )  # fmt: skip
 
 
-def l_ild(
-    *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 2.0,
-    layer_share: float = 5.0,
-    attention: Attention = "kl",
-    states: States = "tokens",
-    attention_weight: float = 1.0,
-    hidden_weight: float = 1.0,
-    always_project: bool = False,
-) -> Recipe:
-    """L-ILD: attention and states of the last layer only, then prediction distillation."""
-    return layers_then_prediction(
-        _attention(attention, pair.last_layer, attention_weight),
-        _hidden(states, pair.last_layer, hidden_weight, always_project),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
-        init="first",
-    )  # fmt: skip
+def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Callable[..., Recipe]:
+    """A method that matches attention and states pair by pair, then distils predictions."""
+
+    def recipe(
+        *,
+        hard_weight: float = 0.0,
+        soft_weight: float = 1.0,
+        temperature: float = 2.0,
+        layer_share: float = 5.0,
+        attention: Attention = "kl",
+        states: States = "tokens",
+        attention_weight: float = 1.0,
+        hidden_weight: float = 1.0,
+        always_project: bool = False,
+    ) -> Recipe:
+        return layers_then_prediction(
+            _attention(attention, attention_pairs, attention_weight),
+            _hidden(states, hidden_pairs, hidden_weight, always_project),
+            hard_weight=hard_weight,
+            soft_weight=soft_weight,
+            temperature=temperature,
+            layer_share=layer_share,
+            init="first",
+        )
+
+    recipe.__doc__ = summary
+    return recipe
 
 
-def u_ild(
-    *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 2.0,
-    layer_share: float = 5.0,
-    attention: Attention = "kl",
-    states: States = "tokens",
-    attention_weight: float = 1.0,
-    hidden_weight: float = 1.0,
-    always_project: bool = False,
-) -> Recipe:
-    """U-ILD: attention and states layer by layer, evenly spaced, embedding included, then prediction distillation."""
-    return layers_then_prediction(
-        _attention(attention, pair.uniform, attention_weight),
-        _hidden(states, partial(pair.uniform, embedding=True), hidden_weight, always_project),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
-        init="first",
-    )  # fmt: skip
+l_ild = _one_to_one(
+    pair.last_layer,
+    pair.last_layer,
+    "L-ILD: attention and states of the last layer only, then prediction distillation.",
+)
+u_ild = _one_to_one(
+    pair.uniform,
+    partial(pair.uniform, embedding=True),
+    "U-ILD: attention and states layer by layer, evenly spaced, embedding included, then prediction distillation.",
+)
 
 
 def emd_ild(

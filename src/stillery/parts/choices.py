@@ -13,6 +13,6 @@ REPRESENTATIONS = (
     "word-relations",
 )  # fmt: skip
 DISTANCES = ("mse", "normalised-mse", "cosine", "kl", "contrastive")
-REDUCTIONS = ("mean", "batchmean", "sum")
+REDUCTIONS = ("mean", "batchmean", "rowmean", "sum")
 DIVERGENCES = ("kl", "reverse-kl", "js", "tvd", "soft-ce", "mse")
 SCHEDULES = ("joint", "sequential")

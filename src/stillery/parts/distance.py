@@ -7,6 +7,8 @@ scores, is 1 on the keys that count: `[batch, keys]`, or any shape that spreads 
 
 - `mean`: mean over all valid elements;
 - `batchmean`: sum over the row, then mean over valid rows;
+- `rowmean`: mean over the valid elements of each row, then over valid rows, so that short rows count as much as long
+  ones;
 - `sum`: sum over everything valid;
 - `batchmean_twice`: `batchmean` divided by the batch size once more, as the released layer-selection code does for
   BERT. It depends on the batch size.
@@ -31,7 +33,7 @@ __all__ = [
     "released_attention_mse",
 ]
 
-REDUCTIONS = ("mean", "batchmean", "sum", "batchmean_twice")
+REDUCTIONS = ("mean", "batchmean", "rowmean", "sum", "batchmean_twice")
 
 
 def _keys(scores: Tensor, key_mask: Tensor) -> Tensor:
@@ -58,6 +60,9 @@ def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tens
     total = torch.where(valid, rows, rows.new_zeros(())).sum()
     if reduction == "sum":
         return total
+    if reduction == "rowmean":
+        means = rows / (width if isinstance(width, int) else width.clamp_min(1))
+        return torch.where(valid, means, rows.new_zeros(())).sum() / valid.sum().clamp_min(1)
     if reduction == "mean":
         elements = valid.sum() * width if isinstance(width, int) else torch.where(valid, width, 0).sum()
         return total / elements.clamp_min(1)

@@ -22,6 +22,7 @@ __all__ = [
     "cls",
     "feature",
     "key_relations",
+    "layer_angles",
     "layer_relations",
     "pool",
     "query_relations",
@@ -31,6 +32,7 @@ __all__ = [
     "unmasked_tokens",
     "value_relations",
     "with_relation_heads",
+    "word_angles",
     "word_relations",
 ]
 
@@ -104,6 +106,30 @@ def _layer_relations(stack: Shown, layers: Layers) -> View:
     return View(states @ states.transpose(-1, -2), stack.mask.unsqueeze(-1), ~itself[None, None])
 
 
+def _angles(states: Tensor, others: Tensor) -> Tensor:
+    """Cosines at a state [..., width] between the directions to every two of n others [..., n, width]: [..., n * n]."""
+    directions = F.normalize(wide(others) - wide(states).unsqueeze(-2), dim=-1)
+    return (directions @ directions.transpose(-1, -2)).flatten(-2)
+
+
+def _word_angles(stack: Shown, layer: int, *, window: int = 21) -> View:
+    states, reach = stack.hidden[layer], window // 2
+    near = F.pad(states, (0, 0, reach, reach)).unfold(1, window, 1).transpose(-1, -2)
+    real = F.pad(stack.mask.to(torch.bool), (reach, reach)).unfold(1, window, 1).clone()
+    real[..., reach] = False  # the word itself
+    return View(_angles(states, near), stack.mask, (real.unsqueeze(-1) & real.unsqueeze(-2)).flatten(-2))
+
+
+def _layer_angles(stack: Shown, layers: Layers) -> View:
+    assert isinstance(layers, tuple)
+    states = torch.stack([stack.hidden[layer] for layer in layers], dim=2)
+    # [batch, tokens, layers (the corner), layers, width]
+    others = states.unsqueeze(2).expand(-1, -1, len(layers), -1, -1)
+    other = ~torch.eye(len(layers), dtype=torch.bool, device=states.device)
+    pairs = (other.unsqueeze(-1) & other.unsqueeze(-2)).flatten(-2)
+    return View(_angles(states, others), stack.mask.unsqueeze(-1), pairs[None, None])
+
+
 cls = Representation(name="cls", show=_cls, rows="examples")
 """The first token's state, [batch, width] (PKD's "patience")."""
 
@@ -174,6 +200,13 @@ word_relations = Representation(name="word_relations", show=_word_relations, row
 
 layer_relations = Representation(name="layer_relations", show=_layer_relations, rows="tokens", joint=True, sized=False)
 """Cosines between a word's states in several layers, [batch, tokens, layers, layers] (CKD, Park et al.)."""
+
+
+word_angles = Representation(name="word_angles", show=_word_angles, rows="tokens", sized=False)
+"""At each word the cosines between the directions to every two others within 10 words, [batch, tokens, 441] (CKD)."""
+
+layer_angles = Representation(name="layer_angles", show=_layer_angles, rows="tokens", joint=True, sized=False)
+"""At each layer the cosines between the directions to every two others, of one word (CKD)."""
 
 
 def with_relation_heads(relations: Representation, heads: int | None = None) -> Representation:
