@@ -1,0 +1,29 @@
+"""Training labels made wrong on purpose, to see which methods stand it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stillery.faults import Fault
+
+__all__ = ["flip_labels"]
+
+
+def flip_labels(
+    labels: NDArray[np.int64], classes: int, rate: float, seed: int = 0
+) -> tuple[NDArray[np.int64], NDArray[Any]]:
+    """Flip each label with probability `rate` to another class, all others alike; return them and which were flipped.
+
+    A flipped label always differs, so the share of wrong labels tends to `rate`. A pure function of its arguments.
+    """
+    if not 0 <= rate <= 1:
+        raise Fault(f"label noise is {rate:g}: give a share between 0 and 1")
+    if classes < 2:
+        raise Fault("label noise needs at least two classes; scores cannot be flipped")
+    random = np.random.default_rng([seed, 0xF11B])
+    flipped = random.random(len(labels)) < rate
+    shifts = random.integers(1, classes, len(labels))
+    return np.where(flipped, (labels + shifts) % classes, labels), np.flatnonzero(flipped)
