@@ -98,3 +98,14 @@ def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", text):
         assert ((ROOT / page).parent / target).exists(), target
+
+
+def test_the_recipe_of_the_methods_page_runs(tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, flags=re.DOTALL)
+    (tmp_path / "my_recipe.py").write_text(code, encoding="utf-8")
+    arguments = ["distill", "--teacher", tiny_teacher, "--data", reviews, "--layers", "2", "--max-steps", "2"]
+    arguments += ["--recipe", "my_recipe.py:build", "--out", "own", "--width", "16", "--heads", "2"]
+    command = [sys.executable, "-m", "stillery", *map(str, arguments)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr

@@ -67,6 +67,8 @@ def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
         value = float(value)
     if type(value) is not kind:
         return f"{name} is {value!r}: give {_WORDS[kind]}"
+    if value == "":
+        return f"{name} is empty: give a text, or leave it out"
     if kind is float and not math.isfinite(value):
         return f"{name} is {value!r}: give a finite number"
     if limits.get("choices") and value not in limits["choices"]:

@@ -12,7 +12,7 @@ from typing import Any
 
 from stillery.faults import Fault
 from stillery.parts import combine, distance, divergence, pair, project, represent, transport
-from stillery.recipe import Clock, Match, Pair, Recipe, Representation, Stage
+from stillery.recipe import Clock, Match, Pair, Recipe, Representation, Stage, part_name
 from stillery.terms import flat_layers
 
 __all__ = ["Switches", "switched"]
@@ -87,7 +87,23 @@ def _stage(stage: Stage, switches: Switches) -> Stage:
     if prediction is not None and switches.square is not None:
         prediction = replace(prediction, square=switches.square)
     matches = tuple(_match(match, switches) for match in stage.matches)
+    if switches.represent is not None:
+        matches = _distinct(matches, switches.represent)
     return replace(stage, matches=matches, prediction=prediction)
+
+
+def _distinct(matches: tuple[Match, ...], name: str) -> tuple[Match, ...]:
+    """One match of each kind: what told two of them apart may have been their representation."""
+    kept: dict[Any, Match] = {}
+    for match in matches:
+        own = match.against == "student" or match.pair is pair.embedding
+        same = (part_name(match.represent), part_name(match.pair), part_name(match.distance), bool(match.flow))
+        if own:
+            kept[match.name] = match
+        elif same not in kept:
+            taken = sum(not isinstance(key, str) for key in kept)
+            kept[same] = replace(match, name=name if not taken else f"{name}-{taken + 1}")
+    return tuple(kept.values())
 
 
 def _match(match: Match, switches: Switches) -> Match:
@@ -102,10 +118,14 @@ def _match(match: Match, switches: Switches) -> Match:
         changes["represent"] = _REPRESENTATIONS[switches.represent]
     if switches.distance is not None:
         changes["distance"] = _DISTANCES[switches.distance]
-        if switches.reduction is None and switches.distance == "kl":
-            changes["reduction"] = "batchmean"
+        if switches.reduction is None and (switches.distance == "kl") != (match.distance is distance.kl):
+            # The divergence of a row is one number; a distance over a row's elements is averaged over them.
+            changes["reduction"] = "batchmean" if switches.distance == "kl" else "mean"
     if switches.reduction is not None:
         changes["reduction"] = switches.reduction
+    measured = changes.get("distance", match.distance)
+    if switches.represent == "word-relations" and switches.reduction is None and measured is distance.mse:
+        changes["reduction"] = "rowmean"
     if switches.pair is not None:
         changes |= _pairing(match, switches.pair)
     if changes and match.project is None:

@@ -153,3 +153,55 @@ def test_supplementary_texts_need_a_stage_for_them(
 ) -> None:
     assert distill(tiny_teacher, reviews, tmp_path / "out", "--method", method, "--ild-data", raw_logs) == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_preset_and_a_method_win_over_a_run_file(tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "first", "--method", "layer-forward") == 0
+    again = ["distill", "--config", tmp_path / "first" / "run.toml"]
+    assert run([*again, "--preset", "pkd-paper", "--out", tmp_path / "preset"]) == 0
+    written = tomllib.loads((tmp_path / "preset" / "run.toml").read_text())
+    assert (written["method"], written["temperature"], written["max_steps"]) == ("pkd", 10.0, 2)
+    assert run([*again, "--method", "kd", "--out", tmp_path / "method"]) == 0
+    assert tomllib.loads((tmp_path / "method" / "run.toml").read_text())["temperature"] == 2.0
+
+
+def test_resume_and_out_are_enough(tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", "--method", "kd") == 0
+    (tmp_path / "out" / "metrics.json").unlink()  # as if it had been killed before its last word
+    assert run(["distill", "--resume", "--out", tmp_path / "out"]) == 0
+    assert (tmp_path / "out" / "metrics.json").is_file()
+
+
+@pytest.mark.parametrize(
+    ("more", "words"),
+    [
+        (["--method", "tinybert", "--max-steps", 1], "too few for 2 stages"),
+        (["--init", "random", "--init-from", "minilm-l6"], "nothing is copied"),
+        (["--ild-max-length", 16], "--ild-data or --ild-task"),
+        (["--text", ""], "--text is empty"),
+    ],
+)
+def test_what_would_be_ignored_is_refused(
+    more: list[object], words: str, tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", *more) == 2
+    assert words in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def test_options_cannot_go_with_a_recipe(
+    recipe: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    given = ["--recipe", f"{recipe}:build"]
+    assert distill(tiny_teacher, reviews, tmp_path / "out", *given, "--temperature", 3) == 2
+    assert "--temperature cannot go with a recipe" in capsys.readouterr().err
+    assert distill(tiny_teacher, reviews, tmp_path / "out", *given) == 0
+    recipe.write_text(RECIPE.replace("weight=2.0", "weight=3.0"))
+    assert distill(tiny_teacher, reviews, tmp_path / "out", *given, "--resume") == 2
+    assert "holds another run" in capsys.readouterr().err
+
+
+def test_a_representation_for_all_counts_once(tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", "--method", "minilm", "--represent", "cls") == 0
+    first = json.loads((tmp_path / "out" / "log.jsonl").read_text().splitlines()[0])
+    assert list(first["terms"]) == ["cls"]

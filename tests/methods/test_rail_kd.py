@@ -85,7 +85,7 @@ def identity(width: int, slots: int) -> Projection:
             torch.nn.init.eye_(layer.weight)
         return made
 
-    return Projection(maps(), maps())
+    return Projection(maps(), maps(), shared=False)
 
 
 def layer_term(match: Match, at, clock: Clock, projection: torch.nn.Module | None = None) -> float:

@@ -200,3 +200,26 @@ def test_the_same_seed_gives_the_same_weights_with_dropout_on(
         finished.append(torch.cat([value.flatten() for value in student.state_dict().values()]))
     assert torch.equal(finished[0], finished[1])
     assert not torch.equal(finished[0], finished[2])
+
+
+def test_a_later_stage_in_fp16_has_the_gradients_of_fp32(
+    tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    hidden = Match(name="hidden", represent=represent.tokens, pair=pair.forward, distance=distance.mse)
+    stages = (Stage(name="layers", matches=(hidden,), hard_weight=0, share=1), Stage(name="labels", share=1))
+    norms = {}
+    for precision in ("fp32", "fp16"):
+        objective = Objective(student_of(2), stages, teacher=teacher_sizes, regression=False, seed=0)
+        folder = tmp_path / precision
+        folder.mkdir()
+        train(
+            objective,
+            data,
+            FAST,
+            accelerator=accelerator_for(precision),
+            teacher=LiveTeacher(teacher.model),
+            score=None,
+            folder=folder,
+        )
+        norms[precision] = [event["gradient_norm"] for event in events(folder, "train")]
+    assert norms["fp16"] == pytest.approx(norms["fp32"], rel=0.1)

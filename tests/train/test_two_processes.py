@@ -56,7 +56,7 @@ def distill(launcher: list[str], teacher: Path, data: Path, out: Path, batch_siz
     assert done.stdout.count("model: ") == 1, "the result is shown once"
 
 
-@pytest.mark.parametrize("method", ["layer-forward", "rail-kd"])
+@pytest.mark.parametrize("method", ["layer-forward", "tinybert", "universal-kd"])
 def test_two_processes_of_6_equal_one_of_12(method: str, calm_teacher: Path, reviews: Path, tmp_path: Path) -> None:
     distill([sys.executable], calm_teacher, reviews, tmp_path / "one", 12, method)
     launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731"]

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import with_settings
-from stillery.jobs.runfile import ask
+from stillery.jobs.runfile import ask, file_to_resume
 from stillery.jobs.settings import DataSettings, Distill, MethodSettings, StudentSettings
 from stillery.setting import option_name
 from stillery.train.settings import Training
@@ -28,7 +28,8 @@ def distill(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
     """Distil a fine-tuned teacher into a smaller student."""
-    asked = ask(Distill, {"teacher": teacher, "preset": preset} | settings, config, option_name)
+    given = {"teacher": teacher, "preset": preset} | settings
+    asked = ask(Distill, given, config or file_to_resume(out, resume, given), option_name)
     from stillery.cli.show import show_result
     from stillery.jobs.distill import run_distill
 

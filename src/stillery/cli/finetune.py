@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import with_settings
-from stillery.jobs.runfile import ask
+from stillery.jobs.runfile import ask, file_to_resume
 from stillery.jobs.settings import DataSettings, Finetune
 from stillery.setting import option_name
 from stillery.train.settings import Training
@@ -27,7 +27,8 @@ def finetune(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
     """Fine-tune a pretrained model on your labelled text."""
-    asked = ask(Finetune, {"model": model} | settings, config, option_name)
+    given = {"model": model} | settings
+    asked = ask(Finetune, given, config or file_to_resume(out, resume, given), option_name)
     from stillery.cli.show import show_result
     from stillery.jobs.finetune import run_finetune
 

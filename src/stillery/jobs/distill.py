@@ -8,20 +8,20 @@ from pathlib import Path
 from stillery import methods
 from stillery.data.examples import Examples, Parts
 from stillery.data.labels import Labels
-from stillery.faults import Fault, Gathered
-from stillery.jobs.custom import load_recipe
+from stillery.faults import Gathered
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of, supplementary_texts
+from stillery.jobs.recipe import check_learns, check_steps, chosen_recipe, on_supplementary, recipe_fingerprint
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training, data_fingerprint
 from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings, StudentSettings
 from stillery.jobs.student import make_student
+from stillery.models.choices import LAYER_CHOICES
 from stillery.models.family import sizes
-from stillery.models.load import Loaded, fingerprint, load_classifier
+from stillery.models.load import Loaded, fingerprint, load_classifier, weights_fingerprint
 from stillery.models.projected import head_of
 from stillery.models.student import Student
 from stillery.recipe import Clock, Recipe, Stage
-from stillery.switches import Switches, switched
 from stillery.train.check import check_stages
 from stillery.train.objective import pairs_of
 
@@ -41,8 +41,8 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     check_training(run.training, faults)
     if asked.clear("method"):
         with faults.catch():
-            recipe = _recipe(run.method, own)
-            _check_learns(recipe.stages, faults)
+            recipe = chosen_recipe(run.method, own)
+            check_learns(recipe.stages, faults)
     if asked.clear("teacher"):
         with faults.catch():
             teacher = load_classifier(run.teacher)
@@ -52,8 +52,12 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     texts: Examples | None = None
     with faults.catch():
         texts = supplementary_texts(run.method.ild_data, run.method.ild_task, run.data)
-        if texts is not None and recipe is not None:
-            recipe = _on_supplementary(recipe)
+        if recipe is not None:
+            recipe = on_supplementary(recipe, texts is not None)
+    if run.method.ild_max_length is not None and run.method.ild_data is None and run.method.ild_task is None:
+        faults.add("--ild-max-length is for the texts of --ild-data or --ild-task, and neither is given")
+    if recipe is not None and parts is not None:
+        check_steps(recipe.stages, run.training, len(parts.train), faults)
     settings = _resolved_student(run.student, recipe)
     if not asked.clear("head") or (recipe is None and run.student.head is None):
         # Which head is meant is not known, so there is nothing to say about its options.
@@ -78,6 +82,10 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     prints = {"data": data_fingerprint(parts), "teacher": fingerprint(teacher)}
     if texts is not None:
         prints["ild_data"] = texts.fingerprint[:16]
+    if run.method.recipe is not None:
+        prints["recipe"] = recipe_fingerprint(recipe, run.method.recipe)
+    if run.student.init_from is not None or settings.init not in (*LAYER_CHOICES, "random"):
+        prints["init"] = weights_fingerprint(student.model)
     check_fingerprints(run.fingerprints, prints)
     depths = sizes(student.model.config).layers, sizes(teacher.model.config).layers
     resolved = dataclasses.replace(
@@ -98,38 +106,6 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs={match.name: pairs_of(match, *depths, clock) for stage in recipe.stages for match in stage.matches},
     )
-
-
-def _recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
-    """The recipe of a method with its options and switches, or the user's own."""
-    if own is not None:
-        recipe = own
-    elif method.recipe is not None:
-        recipe = load_recipe(method.recipe)
-    else:
-        recipe = methods.build(method.method, method.method_options())
-    return switched(recipe, Switches(**method.switches()), method.recipe or method.method)
-
-
-def _on_supplementary(recipe: Recipe) -> Recipe:
-    """The recipe with its stages of layers alone on the supplementary texts."""
-    fits = [not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
-    if not any(fits):
-        raise Fault("--ild-data: the method has no stage of layers alone; add --schedule sequential")
-    stages = []
-    for stage, fit in zip(recipe.stages, fits, strict=True):
-        if fit and any(match.judge for match in stage.matches):
-            raise Fault(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
-        stages.append(dataclasses.replace(stage, data="supplementary") if fit else stage)
-    return dataclasses.replace(recipe, stages=tuple(stages))
-
-
-def _check_learns(stages: tuple[Stage, ...], faults: Gathered) -> None:
-    """Note every stage whose losses all weigh nothing."""
-    for stage in stages:
-        soft = stage.prediction.weight if stage.prediction else 0.0
-        if not any((stage.hard_weight, soft, *(match.weight for match in stage.matches))):
-            faults.add(f"stage {stage.name}: every loss has weight 0, so nothing is learnt; raise --hard-weight")
 
 
 def _check_projector(

@@ -16,7 +16,7 @@ from stillery.jobs.settings import EXAMPLES, GROUPS, Asked, Distill, Finetune, R
 from stillery.models.choices import LAYER_CHOICES
 from stillery.setting import Named
 
-__all__ = ["ask", "read_toml", "to_toml"]
+__all__ = ["ask", "file_to_resume", "read_toml", "to_toml"]
 
 _PATHS = ("data", "teacher", "model", "init", "init_from", "ild_data")
 
@@ -30,19 +30,34 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
     from_file = read_toml(config)
     if "recipe" in from_file and "recipe" not in said:
         raise Fault(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
-    values = _beside(_beside(values, from_file), said)
+    values = _beside(_beside(from_file, values), said)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
+
+
+def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
+    """The run file of the folder to go on with, where a user says --resume and --out and nothing else."""
+    written = out / "run.toml"
+    alone = resume and all(value is None for value in given.values())
+    return written if alone and written.is_file() else None
 
 
 def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
     """A run file's values with those said beside it in their place."""
     if said.keys() & {"data", "task"}:
         values = {name: value for name, value in values.items() if name not in ("data", "task")}
+    if said.keys() & {"ild_data", "ild_task"}:
+        values = {name: value for name, value in values.items() if name not in ("ild_data", "ild_task")}
+    if "method" in said and said["method"] != values.get("method"):
+        # Another method's options and weights mean nothing to this one.
+        values = {
+            name: value for name, value in values.items() if name not in ("options", "hard_weight", "temperature")
+        }
     if isinstance(values.get("options"), dict) and isinstance(said.get("options"), dict):
         said = said | {"options": values["options"] | said["options"]}
     if isinstance(values.get("fingerprints"), dict):
         # The file vouches for what it names itself, not for what is said in its place.
-        replaced = said.keys() & {"teacher", "model"}
+        replaced = said.keys() & {"teacher", "model", "recipe", "init", "init_from"}
+        replaced |= {"ild_data"} if said.keys() & {"ild_data", "ild_task"} else set()
         replaced |= {"data"} if said.keys() & EXAMPLES else set()
         kept = {name: value for name, value in values["fingerprints"].items() if name not in replaced}
         values = values | {"fingerprints": kept}

@@ -74,6 +74,8 @@ def _from_layers(settings: StudentSettings, init: str, teacher: Loaded, source: 
         if source is not teacher:
             check_same_tokenizer(teacher, source)
     has, depth = sizes(source.model.config), sizes(teacher.model.config).layers
+    if settings.init == "random" and settings.init_from is not None:
+        faults.add("--init-from cannot go with --init random: nothing is copied then")
     if chosen is not None:
         layers = len(chosen) if layers is None else layers
         if init == "random":

@@ -26,7 +26,7 @@ from stillery.methods._sources import SOURCES
 from stillery.recipe import Clock, Match, Recipe, Shown, Stage, part_name
 from stillery.terms import Mixed, Showing, Views, judges_of, modules_of, stage_terms
 
-__all__ = ["Method", "build", "describe", "find", "names", "terms"]
+__all__ = ["Method", "build", "describe", "describe_stages", "find", "names", "terms"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -166,6 +166,11 @@ def _describe_stage(stage: Stage) -> dict[str, Any]:
     }
 
 
+def describe_stages(recipe: Recipe) -> list[dict[str, Any]]:
+    """The stages of a recipe and their parts as plain data."""
+    return [_describe_stage(stage) for stage in recipe.stages]
+
+
 def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A method as plain data: name, paper, summary, options, initialisation, head, and the parts of each stage."""
     method, recipe = find(name), build(name, options)
@@ -178,7 +183,7 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
         "sources": SOURCES.get(name, {}),
         "init": recipe.init,
         "head": recipe.head,
-        "stages": [_describe_stage(stage) for stage in recipe.stages],
+        "stages": describe_stages(recipe),
     }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,7 @@ __all__ = [
     "load_classifier",
     "load_encoder",
     "load_tokenizer",
+    "weights_fingerprint",
 ]
 
 
@@ -180,9 +182,14 @@ def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
 
 def fingerprint(loaded: Loaded) -> str:
     """A hash of the weights a model was loaded with; what the checkpoint did not hold does not count."""
+    return weights_fingerprint(loaded.model, loaded.missing)
+
+
+def weights_fingerprint(model: PreTrainedModel, without: Collection[str] = ()) -> str:
+    """A hash of a model's weights."""
     digest = hashlib.sha256()
-    for name, tensor in sorted(loaded.model.state_dict().items()):
-        if name not in loaded.missing:
+    for name, tensor in sorted(model.state_dict().items()):
+        if name not in without:
             digest.update(f"{name}{tuple(tensor.shape)}".encode())
             digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
     return digest.hexdigest()[:32]

@@ -29,12 +29,13 @@ def mixed_mask(mask: Tensor, lam: float, partner: Tensor) -> Tensor:
 def draw(
     size: int, alpha: float, pairing: str, seed: tuple[int, ...], *, larger: bool = False
 ) -> tuple[float, list[int]]:
-    """Lambda of Beta(alpha, alpha), one per batch, and a partner for each example; a pure function of the seed.
+    """Lambda of Beta(alpha, alpha), one per step, and a partner for each example; a pure function of the seed.
 
-    `pairing` is `random` (the paper) or `reverse` (the released code: the batch in reversed order); `larger` takes
+    The seed is (run, step, ...): lambda depends on the first two, so that all parts of a step share it, partners on
+    all. `pairing` is `random` (the paper) or `reverse` (the released code: the batch in reversed order); `larger` takes
     max(lambda, 1 - lambda) as the released code does.
     """
     random = np.random.default_rng(list(seed))
-    lam = float(random.beta(alpha, alpha))
+    lam = float(np.random.default_rng(list(seed[:2])).beta(alpha, alpha))
     partners = random.permutation(size) if pairing == "random" else np.arange(size)[::-1]
     return (max(lam, 1 - lam) if larger else lam), [int(partner) for partner in partners]

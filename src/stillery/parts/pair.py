@@ -288,5 +288,8 @@ def _linear_program(
     leaving, arriving = np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))
     # The last condition follows from the others; left in, rounding can make the program infeasible.
     conditions = np.vstack([leaving, arriving])[:-1]
-    solved = linprog(cost.ravel(), A_eq=conditions, b_eq=np.concatenate([student, teacher])[:-1], method="highs")
+    largest = max(float(np.abs(cost).max()), np.finfo(np.float64).tiny)
+    solved = linprog(
+        (cost / largest).ravel(), A_eq=conditions, b_eq=np.concatenate([student, teacher])[:-1], method="highs"
+    )
     return np.asarray(solved.x, dtype=np.float64).reshape(rows, columns)

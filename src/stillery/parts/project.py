@@ -26,17 +26,18 @@ def _maps(sources: Sequence[int], targets: Sequence[int], *, bias: bool, shared:
 class Projection(nn.Module):
     """Linear maps of the student's side, of the teacher's, or of both; a side without maps is left as it is."""
 
-    def __init__(self, student: nn.ModuleList | None, teacher: nn.ModuleList | None) -> None:
+    def __init__(self, student: nn.ModuleList | None, teacher: nn.ModuleList | None, *, shared: bool) -> None:
         super().__init__()
+        self.shared = shared
         self.student = student
         self.teacher = teacher
 
     def forward(self, student: Tensor, teacher: Tensor, slot: int) -> tuple[Tensor, Tensor]:
         """Project the rows of pair number `slot`."""
         if self.student is not None:
-            student = self.student[slot % len(self.student)](student)
+            student = self.student[0 if self.shared else slot](student)
         if self.teacher is not None:
-            teacher = self.teacher[slot % len(self.teacher)](teacher)
+            teacher = self.teacher[0 if self.shared else slot](teacher)
         return student, teacher
 
 
@@ -50,7 +51,7 @@ def to_teacher(
     """
     if list(student) == list(teacher) and not always:
         return None
-    return Projection(_maps(student, teacher, bias=bias, shared=shared), None)
+    return Projection(_maps(student, teacher, bias=bias, shared=shared), None, shared=shared)
 
 
 def to_student(
@@ -62,7 +63,7 @@ def to_student(
     """
     if list(student) == list(teacher) and not always:
         return None
-    return Projection(None, _maps(teacher, student, bias=bias, shared=shared))
+    return Projection(None, _maps(teacher, student, bias=bias, shared=shared), shared=shared)
 
 
 def both(
@@ -82,6 +83,7 @@ def both(
     built = Projection(
         _maps(student, [width] * len(student), bias=bias, shared=shared),
         _maps(teacher, [width] * len(teacher), bias=bias, shared=shared),
+        shared=shared,
     )
     if built.teacher is not None:
         built.teacher.requires_grad_(not frozen_teacher)

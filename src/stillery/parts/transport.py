@@ -52,6 +52,9 @@ class Transport(nn.Module):
         shape = len(self.student), len(self.teacher)
         costs = distances.detach().double().cpu().reshape(shape)
         ours, theirs = self.student.double().cpu().numpy(), self.teacher.double().cpu().numpy()
+        if not bool(torch.isfinite(costs).all()):
+            # Nothing can be moved cheaply; the loss will say at which step and on which examples.
+            return torch.full_like(distances, 1 / distances.numel())
         flow = torch.from_numpy(self.plan(costs.numpy(), ours, theirs))
         paid = flow * costs
         if self.training:

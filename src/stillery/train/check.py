@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from stillery.faults import Gathered
 from stillery.models.family import FAMILIES, Sizes
+from stillery.parts.distance import mse
 from stillery.recipe import Clock, Match, Pairs, Stage
 from stillery.terms import flat_layers, takes_keys
 from stillery.train.objective import pairs_of
@@ -92,6 +93,12 @@ def _check_parts(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, typ
         and represent.name != "attention_maps"
     ):
         faults.add(f"match {match.name}: {represent.name} have padded keys to leave out; use the distance mse or kl")
+    words = not represent.sized and represent.rows == "tokens" and not represent.joint and represent.heads is None
+    if words and match.distance is mse and match.reduction == "mean":
+        faults.add(
+            f"match {match.name}: {represent.name} of long texts have more elements than of short ones; use "
+            "--reduction rowmean or batchmean"
+        )
     if represent.heads not in (None, "own"):
         heads = teacher.heads if represent.heads == "teacher" else int(represent.heads)
         for side, width in (("student", student.width), ("teacher", teacher.width)):

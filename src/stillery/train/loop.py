@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
@@ -56,7 +56,9 @@ class Outcome:
 def accelerator_for(precision: str) -> Accelerator:
     """The device or devices to train on; a precision of an earlier run in this process does not stick."""
     AcceleratorState._reset_state(reset_partial_state=False)
-    return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision))
+    # A stage of layers leaves the classifier, and other stages' projections, without a gradient.
+    unused = DistributedDataParallelKwargs(find_unused_parameters=True)
+    return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision), kwargs_handlers=[unused])
 
 
 def train(
@@ -140,9 +142,12 @@ def _stage(
     optimiser = adamw(objective, settings.lr, settings.weight_decay)
     if resumed_at is not None and start < resumed_at < start + length:
         checkpoint.restore_optimiser(folder, objective, optimiser)
+    # Of an earlier stage's optimiser nothing may stay: the same gradients would be unscaled once for each.
+    accelerator._optimizers.clear()
     stepper = accelerator.prepare(optimiser)
     if accelerator.scaler is not None and progress.scaler is not None:
         accelerator.scaler.load_state_dict(progress.scaler)
+        progress = progress.after(scaler=None)
     trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
     pending: list[Said] = []
     order: list[np.ndarray] = []

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +19,7 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import Sizes, sizes
 from stillery.models.trace import Trace, trace
+from stillery.parts._wide import wide
 from stillery.parts.bank import Bank
 from stillery.parts.distance import mse, released_attention_mse
 from stillery.parts.transport import Transport
@@ -143,19 +145,22 @@ class Objective(nn.Module):
         `index` where its examples are in the training part.
         """
         stage = self.stages[clock.stage]
-        terms = stage_terms(
-            stage,
-            self._student(stage, inputs, clock, mixed),
-            teacher,
-            labels,
-            clock,
-            regression=self.regression,
-            projections=self._of_stage(self.projections, clock),
-            flows=self._of_stage(self.flows, clock),
-            judges=dict(self.judges.items()),
-            index=index,
-            mixed=mixed,
-        )
+        student = self._student(stage, inputs, clock, mixed)
+        # The models may run in half precision; what they showed is measured in full.
+        with torch.autocast(inputs["input_ids"].device.type, enabled=False):
+            terms = stage_terms(
+                stage,
+                {view: _widened(shown) for view, shown in student.items()},
+                {view: _widened(shown) for view, shown in teacher.items()},
+                labels,
+                clock,
+                regression=self.regression,
+                projections=self._of_stage(self.projections, clock),
+                flows=self._of_stage(self.flows, clock),
+                judges=dict(self.judges.items()),
+                index=index,
+                mixed=mixed,
+            )
         weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
         parts = {name: value * share["examples"] for name, value in terms.items() if name in weights}
         for match in stage.matches:
@@ -198,3 +203,12 @@ class Objective(nn.Module):
                 mean = torch.stack([getattr(flow, weights) for flow in shared]).mean(0)
                 for flow in shared:
                     getattr(flow, weights).copy_(mean)
+
+
+def _widened(shown: Trace) -> Trace:
+    """A trace in at least float32."""
+    names = ("hidden", "query", "key", "value", "bias", "feature")
+    stack: dict[str, Any] = {
+        name: {layer: wide(kept) for layer, kept in getattr(shown.encoder, name).items()} for name in names
+    }
+    return replace(shown, logits=wide(shown.logits), encoder=replace(shown.encoder, **stack))

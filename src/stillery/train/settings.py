@@ -18,7 +18,11 @@ class Training:
     epochs: int = setting(5, "Passes over the training part, all stages together.", least=1)
     max_steps: int | None = setting(None, "Stop after this many optimiser steps, whatever --epochs says.", least=1)
     batch_size: int = setting(32, "Examples per forward pass and process.", least=1)
-    accumulate: int = setting(1, "Forward passes per optimiser step; 4 x 8 trains exactly like 1 x 32.", least=1)
+    accumulate: int = setting(
+        1,
+        "Forward passes per optimiser step; 4 x 8 trains like 1 x 32, unless a method looks at the whole batch.",
+        least=1,
+    )
     lr: float = setting(5e-5, "Peak learning rate of AdamW.", above=0)
     warmup: float = setting(0.1, "Share of a stage's steps over which the learning rate rises.", least=0, most=1)
     weight_decay: float = setting(0.01, "Weight decay, not applied to biases and norms.", least=0)

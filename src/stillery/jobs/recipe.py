@@ -1,0 +1,76 @@
+"""Which recipe a run follows, and what has to be true of it before anything is trained."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import math
+from pathlib import Path
+
+from stillery import methods
+from stillery.faults import Fault, Gathered
+from stillery.jobs.custom import load_recipe
+from stillery.jobs.settings import MethodSettings
+from stillery.recipe import Recipe, Stage
+from stillery.switches import Switches, switched
+from stillery.train.settings import Training
+
+__all__ = ["check_learns", "check_steps", "chosen_recipe", "on_supplementary", "recipe_fingerprint"]
+
+
+def chosen_recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
+    """The recipe of a method with its options and switches, or the user's own."""
+    if own is None and method.recipe is None:
+        recipe = methods.build(method.method, method.method_options())
+    else:
+        given = [f"--{name.replace('_', '-')}" for name in method.method_options()]
+        if given:
+            raise Fault(f"{', '.join(given)} cannot go with a recipe of your own: set it in the recipe")
+        recipe = own if own is not None else load_recipe(method.recipe or "")
+    return switched(recipe, Switches(**method.switches()), method.recipe or method.method)
+
+
+def recipe_fingerprint(recipe: Recipe, where: str) -> str:
+    """A hash of a user's own recipe: its parts and, where it comes from a file, the file."""
+    digest = hashlib.sha256(json.dumps(methods.describe_stages(recipe), sort_keys=True).encode())
+    file = Path(where.rpartition(":")[0])
+    if file.is_file():
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
+    """The recipe with its stages of layers alone on the supplementary texts, where there are any."""
+    for stage in recipe.stages:
+        if stage.data == "supplementary" and (stage.hard_weight or any(match.judge for match in stage.matches)):
+            raise Fault(f"stage {stage.name} is on supplementary texts and needs labels, which those do not have")
+        if stage.data == "supplementary" and not texts:
+            raise Fault(f"stage {stage.name} is on supplementary texts: name them with --ild-data or --ild-task")
+    if not texts or any(stage.data == "supplementary" for stage in recipe.stages):
+        return recipe
+    fits = [not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
+    if not any(fits):
+        raise Fault("--ild-data: the method has no stage of layers alone; add --schedule sequential")
+    stages = []
+    for stage, fit in zip(recipe.stages, fits, strict=True):
+        if fit and any(match.judge for match in stage.matches):
+            raise Fault(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
+        stages.append(dataclasses.replace(stage, data="supplementary") if fit else stage)
+    return dataclasses.replace(recipe, stages=tuple(stages))
+
+
+def check_steps(stages: tuple[Stage, ...], training: Training, examples: int, faults: Gathered) -> None:
+    """Note a run too short for every stage to have a step."""
+    steps = training.epochs * math.ceil(examples / (training.batch_size * training.accumulate))
+    steps = min(steps, training.max_steps or steps)
+    if steps < len(stages):
+        faults.add(f"{steps} steps in all are too few for {len(stages)} stages; raise --max-steps or --epochs")
+
+
+def check_learns(stages: tuple[Stage, ...], faults: Gathered) -> None:
+    """Note every stage whose losses all weigh nothing."""
+    for stage in stages:
+        soft = stage.prediction.weight if stage.prediction else 0.0
+        if not any((stage.hard_weight, soft, *(match.weight for match in stage.matches))):
+            faults.add(f"stage {stage.name}: every loss has weight 0, so nothing is learnt; raise --hard-weight")
