@@ -55,14 +55,21 @@ def score(
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.evaluate import run_evaluate
+    from stillery.jobs.runfile import trained_length
     from stillery.jobs.settings import data_settings
 
     teacher = None if against is None else str(against)
-    return run_evaluate(str(model), data_settings(_plain(data)), against=teacher, part=part, batch_size=batch_size)
+    return run_evaluate(
+        str(model),
+        data_settings(trained_length(str(model)) | _plain(data)),
+        against=teacher,
+        part=part,
+        batch_size=batch_size,
+    )
 
 
 def predict(model: str | Path, *, data: str | Path, out: str | Path, text: str | None = None,
-            text_pair: str | None = None, max_length: int = 128, batch_size: int = 64) -> int:  # fmt: skip
+            text_pair: str | None = None, max_length: int | None = None, batch_size: int = 64) -> int:  # fmt: skip
     """Label the texts of a file; returns how many rows were written to `out`."""
     from stillery.jobs.predict import run_predict
 

@@ -205,3 +205,16 @@ def test_a_representation_for_all_counts_once(tiny_teacher: Path, reviews: Path,
     assert distill(tiny_teacher, reviews, tmp_path / "out", "--method", "minilm", "--represent", "cls") == 0
     first = json.loads((tmp_path / "out" / "log.jsonl").read_text().splitlines()[0])
     assert list(first["terms"]) == ["cls"]
+
+
+def test_a_model_is_scored_at_the_length_it_was_trained_with(
+    tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "out", "--max-length", 8, "--lr", "0.001") == 0
+    trained = json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"]
+    for model in (tmp_path / "out", tmp_path / "out" / "student"):
+        capsys.readouterr()
+        assert run(["evaluate", model, "--data", reviews, "--part", "test", "--json"]) == 0
+        shown = capsys.readouterr()
+        assert json.loads(shown.out)["metrics"] == trained
+        assert "longer than 8 tokens" in shown.err

@@ -18,7 +18,12 @@ def predict(
     text_pair: Annotated[
         str | None, typer.Option(help="Column with the second text.  [default: found by name]")
     ] = None,
-    max_length: Annotated[int, typer.Option(help="Tokens per text; longer ones are cut.", min=4)] = 128,
+    max_length: Annotated[
+        int | None,
+        typer.Option(
+            help="Tokens per text; longer ones are cut.  [default: as the model was trained, else 128]", min=4
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
 ) -> None:
     """Label new text: every row of a file with its prediction and probabilities."""

@@ -15,6 +15,8 @@ from stillery.evaluate.metrics import predicted
 from stillery.evaluate.predictions import predict_logits, probabilities
 from stillery.faults import Fault, Gathered
 from stillery.jobs.inputs import check_batch_size, to_device, token_limit
+from stillery.jobs.runfile import trained_length
+from stillery.jobs.settings import DataSettings
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import bar, quiet, say
 
@@ -28,7 +30,7 @@ def run_predict(
     *,
     text: str | None = None,
     text_pair: str | None = None,
-    max_length: int = 128,
+    max_length: int | None = None,
     batch_size: int = 64,
 ) -> int:
     """Write every row of a file with its `prediction` and, for classes, a `probability_NAME` each; return the rows."""
@@ -36,7 +38,8 @@ def run_predict(
     loaded, labels, file = _checked(model, data, out, text, text_pair)
     added, cut = _added(labels), 0
     with write_rows(out, [*file.names, *added], file.types) as writer, bar("predict", file.rows) as shown:
-        limit = token_limit(max_length, loaded.model.config)
+        length = max_length or trained_length(model).get("max_length", DataSettings.max_length)
+        limit = token_limit(length, loaded.model.config)
         to_device(loaded.model)
         for rows in file.batches():
             answers, cut_here = _answers(rows, loaded, labels, limit, batch_size)

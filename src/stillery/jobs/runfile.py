@@ -16,7 +16,7 @@ from stillery.jobs.settings import EXAMPLES, GROUPS, Asked, Distill, Finetune, R
 from stillery.models.choices import LAYER_CHOICES
 from stillery.setting import Named
 
-__all__ = ["ask", "file_to_resume", "read_toml", "to_toml"]
+__all__ = ["ask", "file_to_resume", "read_toml", "to_toml", "trained_length"]
 
 _PATHS = ("data", "teacher", "model", "init", "init_from", "ild_data")
 
@@ -32,6 +32,16 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
         raise Fault(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
     values = _beside(_beside(from_file, values), said)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
+
+
+def trained_length(model: str) -> dict[str, int]:
+    """The max_length a model was trained with, as a setting, where its run file lies beside it."""
+    for folder in (Path(model), Path(model).parent):
+        written = folder / "run.toml"
+        if written.is_file() and (folder / "student").is_dir():
+            length = read_toml(written).get("max_length")
+            return {"max_length": length} if isinstance(length, int) else {}
+    return {}
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
