@@ -24,7 +24,7 @@ def learning_rate(peak: float, step: int, steps: int, warmup: float) -> float:
 
 
 def stage_lengths(steps: int, shares: Sequence[float]) -> list[int]:
-    """Cut a number of steps into stages by their shares; every step is used, and every stage gets one if there are as many.
+    """Cut a number of steps into stages by their shares: every step is used, every stage gets one if there are enough.
 
     >>> stage_lengths(12, [5, 1]), stage_lengths(3, [16, 4])
     ([10, 2], [2, 1])
