@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,7 +17,8 @@ _MARK = ".stillery-part-"
 
 def _beside(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    return path.parent / f"{_MARK}{uuid.uuid4().hex[:8]}-{path.name}"
+    # The end of the name says the format; all of a long name would be too long with the mark before it.
+    return path.parent / f"{_MARK}{uuid.uuid4().hex[:8]}-{path.name[-40:]}"
 
 
 @contextmanager
@@ -33,8 +35,11 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 
 @contextmanager
-def atomic_folder(path: Path) -> Iterator[Path]:
-    """A temporary folder to fill; it takes the place of `path` when the block ends well, else it is removed."""
+def atomic_folder(path: Path, *, keep: bool = False) -> Iterator[Path]:
+    """A temporary folder to fill; it takes the place of `path` when the block ends well, else it is removed.
+
+    With `keep` a folder that is there already stays, whoever wrote it; at no moment is there none.
+    """
     part = _beside(path)
     part.mkdir()
     try:
@@ -43,7 +48,9 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             if file.is_file():
                 with file.open("rb+") as written:
                     os.fsync(written.fileno())
-        if path.exists():
+        if keep:
+            _rename_unless_there(part, path)
+        elif path.exists():
             old = _beside(path)
             path.rename(old)
             part.rename(path)
@@ -55,9 +62,23 @@ def atomic_folder(path: Path) -> Iterator[Path]:
             shutil.rmtree(part)
 
 
-def remove_leftovers(folder: Path) -> None:
-    """Remove what a killed process left half-written in a folder."""
+def _rename_unless_there(part: Path, path: Path) -> None:
+    try:
+        part.rename(path)
+    except OSError:
+        # No folder is renamed onto one with files in it.
+        if not path.exists():
+            raise
+
+
+def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:
+    """Remove what a killed process left half-written in a folder, if it is older than so many seconds.
+
+    In a folder that several processes write to, a young part may be one that is still being written.
+    """
     for part in folder.glob(f"{_MARK}*"):
+        if older_than and time.time() - part.stat().st_mtime < older_than:
+            continue
         if part.is_dir():
             shutil.rmtree(part)
         else:

@@ -98,7 +98,7 @@ def test_many_empty_rows_are_counted(tmp_path):
     [
         ({"text": [["a"], ["b"]], "label": [0, 1]}, "not text"),
         ({"text": [1, 2], "label": [0, 1]}, "not text"),
-        ({"text": ["a", "b"], "label": [[0], [1]]}, "cannot be the label"),
+        ({"text": ["a", "b"], "label": [[[0]], [[1]]]}, "cannot be the label"),
         ({"text": [b"a", b"\xff"], "label": [0, 1]}, "not UTF-8"),
         ({"text": ["a", "b", "c"], "label": [0, 1, 1], "id": [5, 6, 5]}, "row 3: the id '5'.*row 1"),
         ({"text": ["a", "b"], "label": [0, 1], "id": ["x", None]}, "row 2: no value in the id column"),

@@ -7,7 +7,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.files import SUFFIXES, read_batches, write_rows
+from stillery.data.files import WRITTEN, read_batches, write_rows
 from stillery.faults import Fault
 
 ROWS = {"text": ['a, "b"', "two\nlines", "tab\there", "plain"], "label": ["x", "y", "x", "y"]}
@@ -26,7 +26,7 @@ def fault(path, content=None):
     return caught.value.lines[0]
 
 
-@pytest.mark.parametrize("suffix", SUFFIXES)
+@pytest.mark.parametrize("suffix", WRITTEN)
 def test_round_trip(tmp_path, suffix):
     path = tmp_path / f"rows{suffix}"
     with write_rows(path, ["text", "label"]) as out:
@@ -177,7 +177,12 @@ def test_a_failed_write_leaves_nothing_and_keeps_what_was_there(tmp_path, suffix
 
 
 def test_an_unwritable_target_is_refused_before_anything_is_written(tmp_path):
-    for path, said in (("out.txt", "not known"), ("none/out.csv", "does not exist"), (".", "a folder|not known")):
+    for path, said in (
+        ("out.txt", "no columns to write"),
+        ("out.xml", "not known"),
+        ("none/out.csv", "does not exist"),
+        (".", "a folder|not known"),
+    ):
         with pytest.raises(Fault, match=said), write_rows(tmp_path / path, ["a"]):
             raise AssertionError
     assert not list(tmp_path.iterdir())

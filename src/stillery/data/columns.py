@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from stillery.data.delimited import other_separator
 from stillery.faults import Fault, Gathered, nearest
 
 __all__ = ["Columns", "find"]
@@ -34,12 +35,13 @@ ID = ("id", "idx", "guid")
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns that matter, as the file spells them."""
+    """The names of the columns that matter, as the file spells them; `flags` are the labels that have a column each."""
 
     text: str
     text_pair: str | None
     label: str | None
     id: str | None
+    flags: tuple[str, ...] = ()
 
 
 def find(
@@ -50,16 +52,20 @@ def find(
     label: str | None = None,
     need_label: bool = True,
 ) -> Columns:
-    """Find the columns by their usual names, or take the ones asked for; one asked for by name comes alone."""
+    """Find the columns by their usual names, or take the ones asked for; one asked for by name comes alone.
+
+    A label such as `toxic,threat` that no column has as its whole name means a column for each of the names.
+    """
     faults = Gathered()
     present = _Present(tuple(names))
     # Every name is looked at before anything is refused, so that two mistyped options are two lines.
     with faults.catch():
         found_text, found_pair = _texts(present, where, text, text_pair)
     with faults.catch():
-        found_label = _label(present, where, label, need_label)
+        flags = _flags(present, where, label, need_label)
+        found_label = None if flags else _label(present, where, label, need_label)
     faults.raise_any()
-    return Columns(text=found_text, text_pair=found_pair, label=found_label, id=_first(present, ID))
+    return Columns(text=found_text, text_pair=found_pair, label=found_label, id=_first(present, ID), flags=flags)
 
 
 @dataclass(frozen=True)
@@ -95,8 +101,29 @@ def _label(present: _Present, where: str, label: str | None, need: bool) -> str 
         return _asked(present, where, "--label", label) if need else present.find(label)
     found = _first(present, LABEL)
     if found is None and need:
-        raise Fault(f"{where}: no label column; {_choose(present, '--label')}")
+        raise Fault(
+            f"{where}: no label column; {_choose(present, '--label')}, or say --unlabelled to distil on texts alone"
+        )
     return found
+
+
+def _flags(present: _Present, where: str, label: str | None, need: bool) -> tuple[str, ...]:
+    """The columns of the labels that have one each; none where one column holds the labels."""
+    wanted = [name.strip() for name in (label or "").split(",") if name.strip()]
+    if label is None or len(wanted) < 2 or present.find(label) is not None:
+        return ()
+    found = {name: present.find(name) for name in wanted}
+    absent = [name for name, column in found.items() if column is None]
+    if len(absent) == len(found) and not need:
+        return ()
+    faults = Gathered()
+    for name in absent:
+        faults.add(f"{where}: no column {name!r} (--label); {nearest(name, present.names)}")
+    columns = tuple(column for column in found.values() if column is not None)
+    if len(set(columns)) < len(wanted) and not absent:
+        faults.add(f"{where}: --label {label} names a column twice")
+    faults.raise_any()
+    return columns
 
 
 def _asked(present: _Present, where: str, option: str, wanted: str | None) -> str | None:
@@ -104,7 +131,8 @@ def _asked(present: _Present, where: str, option: str, wanted: str | None) -> st
         return None
     found = present.find(wanted)
     if found is None:
-        raise Fault(f"{where}: no column {wanted!r} ({option}); {nearest(wanted, present.names)}")
+        hint = other_separator(present.names) or nearest(wanted, present.names)
+        raise Fault(f"{where}: no column {wanted!r} ({option}); {hint}")
     return found
 
 
@@ -113,7 +141,5 @@ def _first(present: _Present, candidates: Sequence[str]) -> str | None:
 
 
 def _choose(present: _Present, option: str) -> str:
-    names = present.names
-    if len(names) == 1 and any(mark in names[0] for mark in ";\t|"):
-        return f"the header is one column {names[0]!r}: separate columns by commas (.csv) or tabs (.tsv)"
-    return f"the columns are {', '.join(repr(name) for name in names)}; name one with {option}"
+    names = ", ".join(repr(name) for name in present.names)
+    return other_separator(present.names) or f"the columns are {names}; name one with {option}"

@@ -1,4 +1,4 @@
-"""Training labels made wrong on purpose, to see which methods stand it."""
+"""Training sets made small or wrong on purpose, to see which methods stand it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,21 @@ from numpy.typing import NDArray
 
 from stillery.faults import Fault
 
-__all__ = ["flip_labels"]
+__all__ = ["draw_samples", "flip_labels"]
+
+
+def draw_samples(examples: int, samples: int, seed: int = 0) -> NDArray[np.int64]:
+    """Which of the examples are kept, in their own order: a draw without regard to labels, as the papers take it.
+
+    A pure function of its arguments; with one seed a smaller draw is part of a larger one.
+
+    >>> len(draw_samples(10, 4)), set(draw_samples(10, 3)) < set(draw_samples(10, 4))
+    (4, True)
+    """
+    if not 1 <= samples <= examples:
+        raise Fault(f"{samples} samples: there are {examples} training examples, so give a number from 1 to {examples}")
+    order = np.random.default_rng([seed, 0x5A3B1E]).permutation(examples)
+    return np.sort(order[:samples]).astype(np.int64)
 
 
 def flip_labels(

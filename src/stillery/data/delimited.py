@@ -9,19 +9,22 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from stillery.data.formats import READ_ERRORS, broken, open_bytes
 from stillery.data.rows import at
 from stillery.faults import Fault
 
-__all__ = ["read_delimited"]
+__all__ = ["other_separator", "read_delimited"]
 
 LONGEST_FIELD = 2**24
+SEPARATORS = {";": "';'", "\t": "a tab", "|": "'|'", ",": "a comma"}
 
 
 def read_delimited(path: Path, delimiter: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
     """Stream a CSV or TSV file; every column is a column of strings."""
     row, names = 0, None
+    header: list[str] = []
     chunk: list[list[str]] = []
     try:
         # TSV comes both ways: with quotes as in CSV, and raw, where a quote is a character like any other.
@@ -31,18 +34,21 @@ def read_delimited(path: Path, delimiter: str, batch_rows: int) -> Iterator[pa.R
                 if _is_blank(fields, names):
                     continue
                 if names is None:
-                    names = _header(path, fields)
+                    header, names = fields, _header(path, fields)
                     continue
                 row += 1
                 if len(fields) != len(names):
                     raise Fault(_ragged(path, row, fields, names, delimiter))
+                if fields == header and len(header) > 1:
+                    raise Fault(f"{at(path.name, row)}: the header line once more; remove the row")
                 chunk.append(fields)
                 if len(chunk) == batch_rows:
                     yield _batch(path, names, chunk, row)
                     chunk = []
     except csv.Error as error:
         place = at(path.name, 0 if names is None else row + 1)
-        raise Fault(f"{place}: {_quoting(error)}; write a quote inside quotes twice") from None
+        cure = other_separator(names or []) or "write a quote inside quotes twice"
+        raise Fault(f"{place}: {_quoting(error)}; {cure}") from None
     except READ_ERRORS as error:
         raise broken(path, row, error) from None
     if names is None:
@@ -51,6 +57,19 @@ def read_delimited(path: Path, delimiter: str, batch_rows: int) -> Iterator[pa.R
         yield _batch(path, names, chunk, row)
     elif not row:
         raise Fault(f"{path}: the file has a header but no rows")
+
+
+def other_separator(names: Sequence[str]) -> str:
+    """What to do where a header of one column shows that the columns are separated by something else, else nothing.
+
+    >>> other_separator(["text;label"])
+    "the header is one column 'text;label': the separator looks like ';', so save with commas (.csv) or tabs (.tsv)"
+    """
+    mark = next((mark for mark in SEPARATORS if len(names) == 1 and mark in names[0]), None)
+    if mark is None:
+        return ""
+    cure = {"\t": "name the file .tsv", ",": "name the file .csv"}.get(mark, "save with commas (.csv) or tabs (.tsv)")
+    return f"the header is one column {names[0][:40]!r}: the separator looks like {SEPARATORS[mark]}, so {cure}"
 
 
 def _open_text(path: Path) -> io.TextIOWrapper:
@@ -71,58 +90,73 @@ def _is_blank(fields: Sequence[str], names: Sequence[str] | None) -> bool:
     return len(fields) == 1 and not fields[0].strip() and (names is None or len(names) > 1)
 
 
-def _count(path: Path, delimiter: str, quoted: bool) -> int:
-    """The number of rows when all are as wide as the header, -1 when they are not."""
+def _fits(path: Path, delimiter: str, quoted: bool) -> tuple[bool, int]:
+    """How well a reading fits: whether all rows are as wide as the header, and how many of them come before a fault."""
     rows, names = 0, None
-    with _open_text(path) as lines:
-        for fields in _parse(lines, delimiter, quoted):
-            if _is_blank(fields, names):
-                continue
-            if names is None:
-                names = fields
-            elif len(fields) != len(names):
-                return -1
-            else:
-                rows += 1
-    return rows
+    try:
+        with _open_text(path) as lines:
+            for fields in _parse(lines, delimiter, quoted):
+                if _is_blank(fields, names):
+                    continue
+                if names is None:
+                    names = fields
+                elif len(fields) != len(names):
+                    return False, rows
+                else:
+                    rows += 1
+    except csv.Error:
+        return False, rows
+    except READ_ERRORS:
+        # Bytes that stop coming are no matter of quoting; the row is named when the rows are read.
+        pass
+    return True, rows
 
 
 def _is_quoted(path: Path, delimiter: str) -> bool:
     # A stray quote can swallow whole lines and still leave a well-formed table; the reading with more rows is the
     # right one, because a really quoted line break makes the raw reading ragged.
-    try:
-        quoted = _count(path, delimiter, quoted=True)
-    except csv.Error:
-        return False
-    try:
-        return quoted >= _count(path, delimiter, quoted=False)
-    except csv.Error:
-        return True
+    return _fits(path, delimiter, quoted=True) >= _fits(path, delimiter, quoted=False)
 
 
 def _header(path: Path, fields: Sequence[str]) -> list[str]:
-    names = [field.strip() for field in fields]
-    if any(_undecodable(name) for name in names):
-        raise Fault(f"{at(path.name, 0)}: not UTF-8 text; save the file as UTF-8")
+    # Files that were joined or saved twice may start with two marks, of which the decoder takes one.
+    names = [field.removeprefix("\ufeff").strip() for field in fields]
+    wrong = _wrong(names)
+    if wrong:
+        raise Fault(f"{at(path.name, 0)}: {wrong}")
     return names
 
 
 def _batch(path: Path, names: Sequence[str], chunk: Sequence[list[str]], last: int) -> pa.RecordBatch:
     try:
         arrays = [pa.array(column, type=pa.large_string()) for column in zip(*chunk, strict=True)]
+        clean = not any(pc.any(pc.match_substring(array, "\0")).as_py() for array in arrays)
     except UnicodeEncodeError:
-        row = last - len(chunk) + 1 + next(i for i, fields in enumerate(chunk) if any(map(_undecodable, fields)))
-        raise Fault(f"{at(path.name, row)}: not UTF-8 text; save the file as UTF-8") from None
+        clean = False
+    if not clean:
+        first = last - len(chunk) + 1
+        row, wrong = next((first + i, wrong) for i, fields in enumerate(chunk) if (wrong := _wrong(fields)))
+        raise Fault(f"{at(path.name, row)}: {wrong}")
     return pa.RecordBatch.from_arrays(arrays, names=list(names))
 
 
-def _undecodable(field: str) -> bool:
-    return any("\ud800" <= letter <= "\udfff" for letter in field)
+def _wrong(fields: Sequence[str]) -> str:
+    """What is wrong with the characters of a row, if something is."""
+    if any("\ud800" <= letter <= "\udfff" for field in fields for letter in field):
+        return "not UTF-8 text; save the file as UTF-8"
+    if any("\0" in field for field in fields):
+        return "a NUL byte, which no text has; remove it, or save the file as UTF-8 text"
+    return ""
 
 
 def _ragged(path: Path, row: int, fields: Sequence[Any], names: Sequence[str], delimiter: str) -> str:
     mark = "comma" if delimiter == "," else "tab"
-    cure = f"put a field that holds a {mark} in quotes" if len(fields) > len(names) else f"is a {mark} missing?"
+    if other_separator(names):
+        cure = other_separator(names)
+    elif len(fields) > len(names):
+        cure = f"put a field that holds a {mark} in quotes"
+    else:
+        cure = f"is a {mark} missing?"
     return f"{at(path.name, row)}: {len(fields)} fields where the header has {len(names)}; {cure}"
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -13,16 +13,30 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from stillery.data.folders import PARTS, find_parts
-from stillery.data.labels import Labels, encode, infer, refuse_constant
+from stillery.data.folders import PARTS, Folder, find_parts, is_folder
+from stillery.data.labels import Labels
 from stillery.data.splits import cut, text_keys
-from stillery.data.table import Table, read_table
+from stillery.data.table import Table, Wanted
+from stillery.data.tables import encode_tables, has_labels, infer_labels, read_tables
 from stillery.faults import Fault, Gathered, nearest
 
-__all__ = ["Examples", "Parts", "load", "load_file", "load_for_scoring", "split"]
+__all__ = [
+    "Examples",
+    "Parts",
+    "hash_columns",
+    "load",
+    "load_file",
+    "load_for_scoring",
+    "load_texts",
+    "pieces_of",
+    "split",
+]
 
 SHARES = (0.8, 0.1, 0.1)
 HELD_OUT = (0.9, 0.1)
+
+Piece = tuple[str, NDArray[np.int64] | None]
+"""The part whose files hold the rows of a part, and which rows; None is all of them."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -50,13 +64,17 @@ class Examples:
         )
 
     @cached_property
+    def text_fingerprint(self) -> str:
+        """The sha256 of texts and second texts alone."""
+        digest = hashlib.sha256()
+        hash_columns(digest, self.texts, self.pairs)
+        return digest.hexdigest()
+
+    @cached_property
     def fingerprint(self) -> str:
         """The sha256 of ids, texts, second texts and labels."""
         digest = hashlib.sha256()
-        for array in (pa.array(self.ids, type=pa.large_string()), self.texts, self.pairs):
-            digest.update(b"-" if array is None else b"+")
-            if array is not None:
-                _hash_strings(digest, array)
+        hash_columns(digest, pa.array(self.ids, type=pa.large_string()), self.texts, self.pairs)
         if self.labels is not None:
             digest.update(f"{self.labels.dtype}{self.labels.shape}".encode())
             digest.update(np.ascontiguousarray(self.labels).tobytes())
@@ -65,7 +83,10 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Parts:
-    """The train, dev and test parts of one task, with labels in common."""
+    """The train, dev and test parts of one task, with labels in common.
+
+    `metrics` are what the task is measured by, where it says so; `more` are further parts to score on, by name.
+    """
 
     train: Examples
     dev: Examples
@@ -73,6 +94,8 @@ class Parts:
     labels: Labels
     source: str
     note: str
+    metrics: tuple[str, ...] | None = None
+    more: Mapping[str, Examples] = field(default_factory=dict)
 
 
 def load_file(
@@ -83,18 +106,30 @@ def load_file(
     label: str | None = None,
     labels: Labels | None = None,
     regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
     need_labels: bool = True,
 ) -> tuple[Examples, Labels | None]:
     """Load one file; labels are encoded with the given label space, or with the one the file shows.
 
     When they are not needed, a label column is read only if it is named, so that it cannot be at fault.
     """
-    table = read_table(Path(path), text=text, text_pair=text_pair, label=label, need_label=need_labels)
-    if table.values is None or (label is None and not need_labels):
-        return _examples(table, None), labels
+    wanted = Wanted(text=text, text_pair=text_pair, label=label, multi=multi_label, separator=label_separator)
+    tables = read_tables([Path(path)], wanted, need_label=need_labels, labels=need_labels or label is not None)
+    if tables[0].values is None:
+        return _examples(tables), labels
     if labels is None:
-        labels = infer(table.values, table.where, regression)
-    return _examples(table, labels), labels
+        labels = infer_labels(tables, regression, multi_label)
+    return replace(_examples(tables), labels=encode_tables(tables, labels)), labels
+
+
+def load_texts(path: Path, *, text: str | None = None, text_pair: str | None = None) -> Examples:
+    """Load texts alone: of a file, of a folder's train part, or of all files of a folder without parts."""
+    path = Path(path)
+    folder = find_parts(path) if is_folder(path) else Folder(whole=(path,))
+    files = folder.whole or folder.parts["train"]
+    tables = read_tables(files, Wanted(text=text, text_pair=text_pair), need_label=False, labels=False)
+    return _examples(tables, path.resolve().name)
 
 
 def load(
@@ -105,36 +140,54 @@ def load(
     label: str | None = None,
     labels: Labels | None = None,
     regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+    need_labels: bool = True,
 ) -> Parts:
-    """Load the parts of a task: a folder with train, dev and test files, or one file that is split."""
+    """Load the parts of a task: a folder with train, dev and test files, or one file or folder that is split.
+
+    Without `need_labels` the train part has none, whatever its files say; dev and test have them where theirs do.
+    """
     path = Path(path)
-    faults = Gathered()
-    files = find_parts(path) if path.is_dir() else {"train": path}
-    tables: dict[str, Table] = {}
-    asked = {"text": text, "text_pair": text_pair, "label": label}
-    for part, file in files.items():
-        with faults.catch():
-            tables[part] = read_table(file, **asked, need_label=part != "test")
-            if part == "train":
-                # The other parts must mean the same by their columns.
-                found = tables[part].columns
-                asked = {"text": found.text, "text_pair": found.text_pair, "label": found.label or label}
-    faults.raise_any()
-    unlabelled = "test" in tables and tables["test"].values is None
-    if unlabelled:
-        tables.pop("test")
-    train = tables["train"]
-    values = train.values or []
-    space = labels or infer(values, train.where, regression)
-    if labels:
-        refuse_constant(values, labels, train.where)
-    parts: dict[str, Examples] = {}
-    for part, table in tables.items():
-        with faults.catch():
-            parts[part] = _examples(table, space)
-    faults.raise_any()
-    note = f"{files['test'].name} has no labels and is left out" if unlabelled else ""
-    return _complete(parts, space, path, note)
+    folder = find_parts(path) if is_folder(path) else Folder(whole=(path,))
+    wanted = Wanted(text=text, text_pair=text_pair, label=label, multi=multi_label, separator=label_separator)
+    tables = _read(folder, wanted, need_labels)
+    notes = [folder.note] if folder.note else []
+    if need_labels and "test" in tables and tables["test"][0].values is None:
+        notes.append(f"{', '.join(table.where for table in tables.pop('test'))} has no labels and is left out")
+    texts = {part: _examples(some, path.resolve().name) for part, some in tables.items()}
+    train = texts["train"]
+    pieces = pieces_of(list(texts), partial(text_keys, train.texts, train.pairs), train.source, path, folder, notes)
+    labelled = [
+        part
+        for part, (source, rows) in pieces.items()
+        if need_labels or (part != "train" and has_labels(tables[source], rows))
+    ]
+    if labels is None:
+        if not labelled:
+            raise Fault(
+                f"{path.name}: no part has labels, so the classes are not known; name the label column (--label)"
+            )
+        source, rows = (labelled[0], None) if need_labels else pieces[labelled[0]]
+        space = infer_labels(tables[source], regression, multi_label, rows)
+    else:
+        space = labels
+    encoded = _encoded(tables, pieces, labelled, space, need_labels)
+    parts = {
+        part: replace(
+            texts[source] if rows is None else texts[source].take(rows),
+            labels=None if part not in labelled else encoded[source] if rows is None else encoded[source][rows],
+        )
+        for part, (source, rows) in pieces.items()
+    }
+    return Parts(
+        train=parts["train"],
+        dev=parts["dev"],
+        test=parts.get("test"),
+        labels=space,
+        source=path.resolve().name,
+        note="; ".join(notes),
+    )
 
 
 def load_for_scoring(
@@ -145,23 +198,33 @@ def load_for_scoring(
     text_pair: str | None = None,
     label: str | None = None,
     labels: Labels,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
 ) -> Examples:
-    """Load what a model is to be scored on: a whole file, a folder's test (else dev) part, or the part named."""
+    """Load what a model is to be scored on: a file, a folder's test (else dev) part or all of it, or the part named."""
     path = Path(path)
     if part is not None and part not in PARTS:
         raise Fault(f"no part {part!r}; {nearest(part, PARTS)}")
-    file: Path | None = path
-    if path.is_dir():
-        files = find_parts(path, need_train=False)
-        part = part or ("test" if "test" in files else "dev")
+    folder = find_parts(path, need_train=False) if is_folder(path) else Folder(whole=(path,))
+    files = folder.whole if part is None else ()
+    if folder.parts:
+        part = part or ("test" if "test" in folder.parts else "dev")
         # Without a dev file the dev part is held out of train, so neither of the two is a file of its own.
-        whole = part in files and (part != "train" or "dev" in files)
-        file = files[part] if whole else None
-    elif part is not None:
-        file = None
-    if file is not None:
-        return load_file(file, text=text, text_pair=text_pair, label=label, labels=labels)[0]
-    parts = load(path, text=text, text_pair=text_pair, label=label, labels=labels)
+        if part != "train" or "dev" in folder.parts:
+            files = folder.parts.get(part, ())
+    if files:
+        wanted = Wanted(text=text, text_pair=text_pair, label=label, multi=multi_label, separator=label_separator)
+        tables = read_tables(files, wanted, need_label=True)
+        return replace(_examples(tables, path.resolve().name), labels=encode_tables(tables, labels))
+    parts = load(
+        path,
+        text=text,
+        text_pair=text_pair,
+        label=label,
+        labels=labels,
+        multi_label=multi_label,
+        label_separator=label_separator,
+    )
     chosen = {"train": parts.train, "dev": parts.dev, "test": parts.test}[part or "dev"]
     if chosen is None:
         raise Fault(f"{path}: there is no {part} part with labels; add a {part} file, or choose another part")
@@ -174,30 +237,89 @@ def split(examples: Examples, shares: Sequence[float] = SHARES, seed: int = 0) -
     return tuple(examples.take(rows) for rows in cut(keys, shares, examples.source))
 
 
-def _examples(table: Table, labels: Labels | None) -> Examples:
-    encoded = encode(table.values, labels, table.where) if labels is not None and table.values is not None else None
-    return Examples(ids=table.ids, texts=table.texts, pairs=table.pairs, labels=encoded, source=table.where)
-
-
-def _complete(parts: dict[str, Examples], labels: Labels, path: Path, note: str) -> Parts:
-    """Make the parts that have no file of their own out of the train part."""
-    notes = [note] if note else []
-    if path.is_dir():
-        if "dev" not in parts:
-            parts["train"], parts["dev"] = split(parts["train"], HELD_OUT)
-            notes.append(f"no dev file: {len(parts['dev'])} of the train rows are held out as the dev part")
-    else:
-        parts["train"], parts["dev"], parts["test"] = split(parts["train"])
-        sizes = ", ".join(f"{len(parts[part])} {part}" for part in PARTS)
-        notes.append(f"{path.name} is split by its texts: {sizes}")
-    return Parts(
-        train=parts["train"],
-        dev=parts["dev"],
-        test=parts.get("test"),
-        labels=labels,
-        source=path.resolve().name,
-        note="; ".join(notes),
+def _examples(tables: Sequence[Table], source: str | None = None) -> Examples:
+    """The texts of one part, without labels; one file is its own source."""
+    pairs = [table.pairs for table in tables if table.pairs is not None]
+    return Examples(
+        ids=tuple(name for table in tables for name in table.ids),
+        texts=pa.concat_arrays([table.texts for table in tables]),
+        pairs=pa.concat_arrays(pairs) if pairs else None,
+        labels=None,
+        source=tables[0].where if len(tables) == 1 or source is None else source,
     )
+
+
+def _read(folder: Folder, wanted: Wanted, need_labels: bool) -> dict[str, list[Table]]:
+    """The tables of each part; all faults are reported together."""
+    files = folder.parts or {"train": folder.whole}
+    tables: dict[str, list[Table]] = {}
+    faults, asked = Gathered(), wanted
+    for part, paths in files.items():
+        with faults.catch():
+            # Labels of a train part are looked at without need only where other parts are held out of it.
+            look = need_labels or part != "train" or "dev" not in files
+            tables[part] = read_tables(paths, asked, need_label=need_labels and part != "test", labels=look)
+            if part == "train":
+                # The other parts must mean the same by their columns.
+                asked = wanted.like(tables[part][0].columns)
+    faults.raise_any()
+    if wanted.label is not None and all(table.values is None for some in tables.values() for table in some):
+        where = ", ".join(some[0].where for some in tables.values())
+        raise Fault(f"{where}: no column {wanted.label!r} (--label); leave it out where there are no labels")
+    return tables
+
+
+def pieces_of(
+    parts: Sequence[str],
+    keys: Callable[[], NDArray[np.uint64]],
+    where: str,
+    path: Path,
+    folder: Folder,
+    notes: list[str],
+) -> dict[str, Piece]:
+    """Which part's files, and which of their rows, make up each part; what has no files comes out of train.
+
+    `parts` have files, `keys` gives what the rows of train are told apart by, `where` calls them in a fault.
+    """
+    pieces: dict[str, Piece] = {part: (part, None) for part in parts}
+    held = (PARTS, SHARES) if folder.whole else (("train", "dev"), HELD_OUT) if "dev" not in parts else ((), ())
+    if held[0]:
+        rows = cut(keys(), held[1], where)
+        pieces |= {part: ("train", some) for part, some in zip(held[0], rows, strict=True)}
+        sizes = ", ".join(f"{len(some)} {part}" for part, some in zip(held[0], rows, strict=True))
+        if not folder.whole:
+            notes.append(f"no dev file: {len(rows[1])} of the train rows are held out as the dev part")
+        elif path.is_dir():
+            notes.append(f"the {len(folder.whole)} files of {path.resolve().name} are one set, split by texts: {sizes}")
+        else:
+            notes.append(f"{path.name} is split by its texts: {sizes}")
+    return {part: pieces[part] for part in PARTS if part in pieces}
+
+
+def _encoded(
+    tables: dict[str, list[Table]], pieces: dict[str, Piece], labelled: Sequence[str], labels: Labels, need: bool
+) -> dict[str, NDArray[Any]]:
+    """The labels of each part's files; where they are not needed, only those rows are read that are to have them."""
+    faults = Gathered()
+    encoded: dict[str, NDArray[Any]] = {}
+    for source, some in tables.items():
+        asked = [pieces[part][1] for part in labelled if pieces[part][0] == source]
+        if not asked:
+            continue
+        chosen = [rows for rows in asked if rows is not None]
+        rows = None if need or not chosen else np.sort(np.concatenate(chosen))
+        with faults.catch():
+            encoded[source] = encode_tables(some, labels, rows, learnt=need and source == "train")
+    faults.raise_any()
+    return encoded
+
+
+def hash_columns(digest: Any, *columns: pa.Array | None) -> None:
+    """Add columns of large strings, or that there is none, to a digest."""
+    for column in columns:
+        digest.update(b"-" if column is None else b"+")
+        if column is not None:
+            _hash_strings(digest, column)
 
 
 def _hash_strings(digest: Any, array: pa.Array) -> None:

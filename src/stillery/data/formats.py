@@ -10,11 +10,14 @@ from typing import IO, cast
 from stillery.data.rows import at
 from stillery.faults import Fault
 
-__all__ = ["READ_ERRORS", "SUFFIXES", "broken", "format_of", "open_bytes", "stem"]
+__all__ = ["READ_ERRORS", "SUFFIXES", "WRITTEN", "broken", "format_of", "open_bytes", "stem"]
 
-TEXT = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl"}
+TEXT = {".csv": "csv", ".tsv": "tsv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "jsonl", ".txt": "txt"}
 SUFFIXES: dict[str, str] = {**TEXT, **{f"{suffix}.gz": kind for suffix, kind in TEXT.items()}, ".parquet": "parquet"}
-"""Every file suffix that is read and written, with its format."""
+"""Every file suffix that is read, with its format."""
+
+WRITTEN: tuple[str, ...] = tuple(suffix for suffix, kind in SUFFIXES.items() if kind != "txt")
+"""Every file suffix that is written: those of formats with columns."""
 
 READ_ERRORS = (EOFError, zlib.error, OSError)
 """What goes wrong below the parsers: a disk that fails, a gz that is cut off or is none."""
@@ -28,7 +31,7 @@ def _suffix(path: Path) -> str:
 
 
 def format_of(path: Path) -> str:
-    """The format of a file (`csv`, `tsv`, `jsonl`, `parquet`) by its suffix."""
+    """The format of a file (`csv`, `tsv`, `jsonl`, `txt`, `parquet`) by its suffix."""
     suffix = _suffix(path)
     if not suffix:
         raise Fault(f"{path}: the file format is not known; use one of {', '.join(SUFFIXES)}")
@@ -49,8 +52,11 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 def broken(path: Path, row: int, error: BaseException) -> Fault:
     """The fault for a file whose bytes stop coming after a row."""
+    if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" not in str(error):
+        return Fault(f"{path.name}, row {row} or before: the gz file is damaged (wrong checksum); copy it again")
     if isinstance(error, gzip.BadGzipFile):
-        return Fault(f"{at(path.name, row + 1)}: not valid gz; compress it again, or drop .gz from its name")
+        cure = "what follows is not gz; remove it" if row else "compress it again, or drop .gz from its name"
+        return Fault(f"{at(path.name, row + 1)}: not valid gz; {cure}")
     if isinstance(error, (EOFError, zlib.error)):
         return Fault(f"{at(path.name, row + 1)}: the gz file is cut off or damaged here; copy it again")
     reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)

@@ -4,9 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["at", "at_rows"]
+__all__ = ["INVISIBLE", "NESTED", "at", "at_rows"]
 
 LISTED = 5
+
+INVISIBLE = " \t\r\n\u00a0\u200b\u200c\u200d\u2060\ufeff"
+"""Spaces, and what is as invisible: zero-width characters and the byte order mark."""
+
+NESTED = b"stillery first nested row"
+"""The metadata key of a column of text that has a list or an object written out in it: the row of the first."""
 
 
 def at(where: str, row: int) -> str:

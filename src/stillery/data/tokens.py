@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
@@ -16,9 +18,12 @@ from stillery.data.examples import Examples
 from stillery.faults import Fault
 from stillery.progress import bar
 
-__all__ = ["Tokens", "tokenise"]
+__all__ = ["Tokens", "tokenise", "tokenise_with"]
 
 AT_ONCE = 1000
+
+Encode = Callable[[list[str], list[str] | None, int | None], BatchEncoding]
+"""Encodes texts and second texts, cut to a number of tokens or, with None, whole."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -34,7 +39,7 @@ class Tokens:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> NDArray[np.int64]:
         """The number of tokens of each example."""
         return np.diff(self.offsets)
@@ -48,15 +53,33 @@ def tokenise(
     special = tokenizer.num_special_tokens_to_add(pair=examples.pairs is not None)
     if limit <= special:
         raise Fault(f"max length {limit} leaves no room for text beside {special} special tokens; raise --max-length")
+
+    def encode(texts: list[str], pairs: list[str] | None, limit: int | None) -> BatchEncoding:
+        length = {"truncation": limit is not None, "max_length": limit}
+        encoded: BatchEncoding = tokenizer(texts, pairs, **length, return_attention_mask=False, verbose=False)
+        return encoded
+
+    return tokenise_with(encode, tokenizer, examples.texts, examples.pairs, limit, description)
+
+
+def tokenise_with(
+    encode: Encode,
+    tokenizer: PreTrainedTokenizerBase,
+    all_texts: pa.Array,
+    all_pairs: pa.Array | None,
+    limit: int | None,
+    description: str,
+) -> Tokens:
+    """Tokenise texts as `encode` does, a thousand at a time; it may use the tokenizer as it likes."""
     flat: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
     lengths: list[NDArray[np.int64]] = []
     truncated = 0
-    with bar(description, len(examples)) as shown, _parallel(), _as_before(tokenizer):
-        for start in range(0, len(examples), AT_ONCE):
-            texts = examples.texts.slice(start, AT_ONCE).to_pylist()
-            pairs = None if examples.pairs is None else examples.pairs.slice(start, AT_ONCE).to_pylist()
-            encoded = tokenizer(texts, pairs, truncation=True, max_length=limit, return_attention_mask=False)
+    with bar(description, len(all_texts)) as shown, _parallel(), _as_before(tokenizer):
+        for start in range(0, len(all_texts), AT_ONCE):
+            texts = all_texts.slice(start, AT_ONCE).to_pylist()
+            pairs = None if all_pairs is None else all_pairs.slice(start, AT_ONCE).to_pylist()
+            encoded = encode(texts, pairs, limit)
             rows = encoded["input_ids"]
             sizes = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
             lengths.append(sizes)
@@ -64,7 +87,7 @@ def tokenise(
             if "token_type_ids" in encoded:
                 types.append(_flatten(encoded["token_type_ids"], sizes, np.int8))
             full = np.flatnonzero(sizes == limit).tolist()
-            truncated += sum(_was_cut(tokenizer, encoded, texts, pairs, row, limit) for row in full)
+            truncated += sum(_was_cut(encode, encoded, texts, pairs, row) for row in full)
             shown.advance(len(rows))
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(_joined(lengths, np.int64))])
     return Tokens(
@@ -84,19 +107,12 @@ def _joined(chunks: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
     return np.concatenate(chunks) if chunks else np.zeros(0, dtype=dtype)
 
 
-def _was_cut(
-    tokenizer: PreTrainedTokenizerBase,
-    encoded: BatchEncoding,
-    texts: list[str],
-    pairs: list[str] | None,
-    row: int,
-    limit: int,
-) -> bool:
+def _was_cut(encode: Encode, encoded: BatchEncoding, texts: list[str], pairs: list[str] | None, row: int) -> bool:
     """Whether an example that fills the limit was longer before."""
     if encoded.encodings is not None:
         return bool(encoded.encodings[row].overflowing)
-    whole = tokenizer(texts[row], None if pairs is None else pairs[row], truncation=False, verbose=False)
-    return len(whole["input_ids"]) > limit
+    whole = encode([texts[row]], None if pairs is None else [pairs[row]], None)
+    return len(whole["input_ids"][0]) > len(encoded["input_ids"][row])
 
 
 @contextmanager

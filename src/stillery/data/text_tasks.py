@@ -1,0 +1,74 @@
+"""Tasks of writing text known by name, loaded to train on or to score on."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from stillery.data.examples import HELD_OUT
+from stillery.data.folders import PARTS
+from stillery.data.sources import Found, find
+from stillery.data.text_benchmarks import TEXT_TASKS, TextTask
+from stillery.data.text_examples import TextExamples, TextParts, expanded, split_text
+from stillery.data.text_task_files import read_text_part
+from stillery.faults import Fault, nearest
+
+__all__ = ["TEXT_TASKS", "TextTask", "find_text_task", "load_text_task", "load_text_task_to_score"]
+
+
+def find_text_task(name: str) -> TextTask:
+    """The task of writing text of that name."""
+    if name not in TEXT_TASKS:
+        raise Fault(f"no task {name!r} of writing text; {nearest(name, TEXT_TASKS)}")
+    return TEXT_TASKS[name]
+
+
+def load_text_task(name: str, data_dir: Path | None = None) -> TextParts:
+    """Load a task to train on; in the train part each reference makes an example of its own.
+
+    Without a dev file the dev part is held out of train by its sources.
+    """
+    task = find_text_task(name)
+    found = find(task, data_dir)
+    if "train" not in found.parts:
+        cure = f", or leave out --data-dir and download it with `stillery tasks fetch {name}`" if task.hub else ""
+        raise Fault(
+            f"{name}: no train part in {found.where}, so models can be scored on it but not trained; "
+            f"add a train file{cure}"
+        )
+    parts, notes = _read(task, found, tuple(PARTS))
+    return TextParts(
+        train=expanded(parts["train"]),
+        dev=parts["dev"],
+        test=parts.get("test"),
+        source=name,
+        note="; ".join(notes),
+        metrics=task.metrics,
+    )
+
+
+def load_text_task_to_score(name: str, part: str | None = None, data_dir: Path | None = None) -> TextExamples:
+    """Load what a model is scored on: the part named, else test, else dev; each example has all its references."""
+    task = find_text_task(name)
+    if part is not None and part not in PARTS:
+        raise Fault(f"no part {part!r}; {nearest(part, PARTS)}")
+    found = find(task, data_dir)
+    chosen = part or ("test" if "test" in found.parts else "dev")
+    parts, _ = _read(task, found, (chosen,))
+    if chosen not in parts:
+        raise Fault(f"{name}: no {chosen} part in {found.where}; choose from {', '.join(found.parts)}")
+    return parts[chosen]
+
+
+def _read(task: TextTask, found: Found, wanted: tuple[str, ...]) -> tuple[dict[str, TextExamples], list[str]]:
+    """The parts that are wanted and there, and in words what they are made of."""
+    notes = [f"{task.name} is read from {found.where}"]
+    parts: dict[str, TextExamples] = {}
+    held_out = "dev" not in found.files and "train" in found.files and not {"train", "dev"}.isdisjoint(wanted)
+    for part, files in found.files.items():
+        if part in wanted or (held_out and part == "train"):
+            parts[part], left_out = read_text_part(task, part, files)
+            notes += [left_out] if left_out else []
+    if held_out:
+        parts["train"], parts["dev"] = split_text(parts["train"], HELD_OUT)
+        notes.append(f"no dev file: {len(parts['dev'])} of the train rows are held out as the dev part")
+    return {part: examples for part, examples in parts.items() if part in wanted}, notes

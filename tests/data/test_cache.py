@@ -1,0 +1,125 @@
+"""The cache folder: where it is, what it holds, and what it lets go of."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from stillery.data.cache import Cache, find_cache
+from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
+from stillery.faults import Fault
+
+KEYS = [letter * 64 for letter in "abcd"]
+
+
+def fill(cache: Cache, key: str, used: float) -> None:
+    write_arrays(cache, "tokens", key, Arrays(arrays={"flat": np.zeros(1000, np.int32)}, facts={}), f"entry {key[0]}")
+    if cache.place("tokens", key).exists():
+        os.utime(cache.place("tokens", key), (used, used))
+
+
+def shown(cache: Cache) -> str:
+    return "".join(entry.about[-1] for entry in cache.entries())
+
+
+def test_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folder() -> Path | None:
+        found = find_cache()
+        return None if found is None else found.folder
+
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "xdg"))
+    monkeypatch.setenv("STILLERY_CACHE", "~/mine")
+    assert folder() == tmp_path / "home" / "mine"
+    monkeypatch.setenv("STILLERY_CACHE", "OFF")
+    assert folder() is None
+    monkeypatch.delenv("STILLERY_CACHE")
+    assert folder() == tmp_path / "xdg" / "stillery"
+    monkeypatch.delenv("XDG_CACHE_HOME")
+    assert folder() == tmp_path / "home" / ".cache" / "stillery"
+
+
+def test_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    def limit(value: str) -> int:
+        monkeypatch.setenv("STILLERY_CACHE_LIMIT", value)
+        found = find_cache()
+        assert found is not None
+        return found.limit
+
+    assert (limit(""), limit("0.5"), limit("-1")) == (5 * 10**9, 5 * 10**8, 0)
+    for wrong in ("much", "nan", "inf"):
+        with pytest.raises(Fault, match=f"STILLERY_CACHE_LIMIT={wrong}: give a number of gigabytes"):
+            limit(wrong)
+
+
+def test_what_was_used_last_stays(tmp_path: Path) -> None:
+    cache, now = Cache(folder=tmp_path, limit=10**9), time.time()
+    for age, key in enumerate(KEYS[:3]):
+        fill(cache, key, now - 100 * (age + 1))
+    assert shown(cache) == "abc"
+    assert read_arrays(cache, "tokens", KEYS[2]) is not None
+    assert shown(cache) == "cab", "reading is using"
+    size = cache.entries()[0].bytes
+    assert 4000 < size < 6000
+    fill(Cache(folder=tmp_path, limit=3 * size), KEYS[3], now)
+    assert set(shown(cache)) == set("dca"), "the one used longest ago made room"
+    fill(Cache(folder=tmp_path, limit=size // 2), "e" * 64, now)
+    assert set(shown(cache)) == set("dca"), "what is larger than the whole cache is not kept"
+
+
+def test_only_what_is_its_own_is_removed(tmp_path: Path) -> None:
+    cache = Cache(folder=tmp_path, limit=10**9)
+    fill(cache, KEYS[0], time.time())
+    others = [tmp_path / "notes" / "mine" / "meta.json", tmp_path / "tokens" / "thesis.txt"]
+    parts = [tmp_path / "tokens" / f".stillery-part-{age}" for age in ("old", "young")]
+    for path in others:
+        path.parent.mkdir(exist_ok=True, parents=True)
+        path.write_text("{}")
+    for part in parts:
+        part.mkdir()
+    os.utime(parts[0], (0, 0))
+    assert [entry.about for entry in cache.clear()] == ["entry a"]
+    assert all(path.exists() for path in others) and cache.entries() == []
+    assert [part.exists() for part in parts] == [False, True], "a young part may be one that is being written"
+
+
+RACER = """
+import sys
+from pathlib import Path
+import numpy as np
+from stillery.data.cache import Cache
+from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
+cache = Cache(folder=Path(sys.argv[1]), limit=10**9)
+print("ready", flush=True)
+sys.stdin.readline()
+for number in range(20):
+    key, arrays = f"{number:064x}", Arrays(arrays={"flat": np.full(20_000, number)}, facts={})
+    kept = read_arrays(cache, "tokens", key)
+    if kept is None:
+        write_arrays(cache, "tokens", key, arrays, "numbers")
+        kept = read_arrays(cache, "tokens", key)
+    assert (kept.arrays["flat"] == number).all()
+"""
+
+
+def test_processes_may_race(tmp_path: Path) -> None:
+    start = [sys.executable, "-c", RACER, str(tmp_path)]
+    racers = [
+        subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        for _ in range(3)
+    ]
+    for racer in racers:
+        assert racer.stdout is not None and racer.stdout.readline() == "ready\n"
+    for racer in racers:
+        assert racer.stdin is not None
+        racer.stdin.write("go\n")
+        racer.stdin.flush()
+    ended = [(*racer.communicate(timeout=60), racer.returncode) for racer in racers]
+    assert ended == [("", "", 0)] * 3
+    assert len(Cache(folder=tmp_path, limit=10**9).entries()) == 20 and not list(tmp_path.glob("tokens/.*"))
