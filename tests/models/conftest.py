@@ -12,17 +12,26 @@ import torch
 from torch import Tensor
 from transformers import (
     AlbertConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    BartConfig,
     BertConfig,
     CamembertConfig,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    GPT2Config,
+    LlamaConfig,
     MPNetConfig,
+    MT5Config,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
+    Qwen2Config,
+    Qwen3Config,
     RobertaConfig,
+    T5Config,
     XLMRobertaConfig,
 )
 
@@ -129,3 +138,69 @@ def save(tmp_path: Path, tokenizer: PreTrainedTokenizerBase) -> Save:
         return tmp_path / name
 
     return write
+
+
+_T5_SIZES = {"d_model": 32, "d_kv": 6, "d_ff": 48, "num_layers": 4, "num_decoder_layers": 3, "num_heads": 4,
+             "relative_attention_num_buckets": 8, "relative_attention_max_distance": 6,
+             "decoder_start_token_id": 0}  # fmt: skip
+_BART_SIZES = {"d_model": 32, "encoder_layers": 4, "decoder_layers": 3, "encoder_attention_heads": 4,
+               "decoder_attention_heads": 2, "encoder_ffn_dim": 48, "decoder_ffn_dim": 40}  # fmt: skip
+_DECODER_SIZES = _SIZES | {"num_key_value_heads": 2, "bos_token_id": 3, "eos_token_id": 4, "pad_token_id": 4}
+
+WRITERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
+    "t5": (T5Config, _T5_SIZES),
+    "t5-gated": (T5Config, _T5_SIZES | {"feed_forward_proj": "gated-gelu", "tie_word_embeddings": False}),
+    "mt5": (MT5Config, _T5_SIZES | {"feed_forward_proj": "gated-gelu"}),
+    "bart": (BartConfig, _BART_SIZES | {"max_position_embeddings": 20, "scale_embedding": True}),
+    "gpt2": (GPT2Config, {"n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 20, "eos_token_id": 4}),
+    "llama": (LlamaConfig, _DECODER_SIZES | {"head_dim": 6}),
+    "qwen2": (Qwen2Config, _DECODER_SIZES | {"tie_word_embeddings": True}),
+    "qwen3": (Qwen3Config, _DECODER_SIZES | {"head_dim": 10}),
+}
+"""Models that write text: encoder-decoders of 4 + 3 layers, decoders of 4; the gated T5's head is its own."""
+
+
+@pytest.fixture(scope="session")
+def make_writer() -> Make:
+    """Build a model that writes text; other options replace the kind's."""
+
+    def build(name: str, *, seed: int = 0, **options: Any) -> PreTrainedModel:
+        kind, defaults = WRITERS[name]
+        config = kind(**{"vocab_size": 99} | defaults | options)
+        torch.manual_seed(seed)
+        auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+        model: PreTrainedModel = auto.from_config(config).eval()
+        if name == "t5-gated":
+            # As in T5 1.1 and FLAN: the configuration is read as tied, the weights are not.
+            model.lm_head.weight = torch.nn.Parameter(torch.randn_like(model.lm_head.weight))
+            model.all_tied_weights_keys.pop("lm_head.weight")
+        with torch.no_grad():
+            for parameter in model.parameters():
+                parameter.add_(torch.randn_like(parameter), alpha=0.1)
+        return model
+
+    return build
+
+
+@pytest.fixture(scope="session", params=list(WRITERS))
+def writer(request: pytest.FixtureRequest, make_writer: Make, tokenizer: PreTrainedTokenizerBase) -> Loaded:
+    """A model that writes text, of each kind; no test changes it."""
+    model = make_writer(request.param)
+    return Loaded(model=model, tokenizer=tokenizer, name=f"writer-{request.param}", missing=frozenset())
+
+
+def _padded(lengths: list[int], pad: int, seed: int) -> tuple[Tensor, Tensor]:
+    mask = (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+    ids = torch.randint(5, 99, mask.shape, generator=torch.Generator().manual_seed(seed))
+    return ids * mask + pad * (1 - mask), mask
+
+
+@pytest.fixture
+def texts(writer: Loaded) -> dict[str, Tensor]:
+    """Three texts of 9, 5 and 2 tokens, padded; for an encoder-decoder with labels of 4, 6 and 3 tokens."""
+    config = writer.model.config
+    ids, mask = _padded([9, 5, 2], int(config.pad_token_id or 0), 3)
+    inputs = {"input_ids": ids, "attention_mask": mask}
+    if config.is_encoder_decoder:
+        inputs["labels"] = _padded([4, 6, 3], -100, 4)[0]
+    return inputs

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stillery.faults import Fault
-from stillery.models.family import sizes
+from stillery.models.family import Sizes, sizes
 from stillery.models.load import Loaded
 from stillery.models.student import Student, StudentShape, build, choose_layers, student_sizes
 from stillery.models.trace import trace
@@ -184,8 +184,8 @@ def test_even_layers_of_the_papers() -> None:
 def test_sizes_follow_the_width(teacher: Loaded) -> None:
     config = teacher.model.config
     asked = student_sizes(StudentShape(layers=2, width=16), config, "t")
-    assert dataclasses.astuple(asked) == (2, 16, 2, 24)
-    assert dataclasses.astuple(student_sizes(StudentShape(layers=4), config, "t")) == (4, 32, 4, 48)
+    assert asked == Sizes(layers=2, width=16, heads=2, inner=24)
+    assert student_sizes(StudentShape(layers=4), config, "t") == Sizes(layers=4, width=32, heads=4, inner=48)
 
 
 def test_faults_of_a_shape_are_reported_together(teacher: Loaded) -> None:

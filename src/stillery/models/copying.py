@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery.models.family import Family, family_of, inside, sizes
+from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
 from stillery.models.load import Loaded
 
-__all__ = ["copy_weights"]
+__all__ = ["copy_stacks", "copy_weights"]
 
 
 def _piece(name: str, family: Family, prefix: str) -> str:
@@ -82,3 +82,62 @@ def _in_words(
     if family.shared:
         lines.append("ALBERT's layers are one set of weights: fewer layers make it faster, not smaller")
     return lines
+
+
+def _stack_piece(name: str, model: PreTrainedModel) -> str:
+    """The piece of a model that writes text a tensor belongs to, in words; `name` starts at the base model."""
+    for stack in stacks_of(model.config):
+        layout = layout_of(model.config, stack)
+        if inside(name, layout.layers):
+            return f"{stack} layers"
+        if layout.norm is not None and inside(name, layout.norm):
+            return "final norms"
+        if any(inside(name, path) for path in layout.embeddings):
+            return "embeddings"
+    return "head"
+
+
+def _in_stack(name: str, model: PreTrainedModel, layers: Mapping[str, Sequence[int]]) -> str:
+    """The name in the source of what is called `name` in the student, both from the base model on."""
+    for stack, chosen in layers.items():
+        layout = layout_of(model.config, stack)
+        if inside(name, layout.layers):
+            index, _, rest = name.removeprefix(f"{layout.layers}.").partition(".")
+            # The bias of all layers is kept by the first one, in the source too.
+            first = layout.bias is not None and inside(rest, layout.bias)
+            return f"{layout.layers}.{0 if first else chosen[int(index)] - 1}.{rest}"
+    return name
+
+
+@torch.no_grad()
+def copy_stacks(model: PreTrainedModel, source: Loaded, layers: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
+    """Copy into a model that writes text every piece that the source holds in the same shapes, the head included.
+
+    `layers` are the source's of each stack, 1-based, in the student's order. The result says in words which pieces were
+    copied and which are new.
+    """
+    prefix = model.base_model_prefix if model.base_model is not model else ""
+    held = {key.removeprefix(f"{prefix}."): value for key, value in source.model.state_dict().items()}
+    pieces: dict[str, list[tuple[Tensor, Tensor]]] = {}
+    for key, tensor in model.state_dict().items():
+        name = key.removeprefix(f"{prefix}.")
+        pieces.setdefault(_stack_piece(name, model), []).append((tensor, held[_in_stack(name, model, layers)]))
+    copied, new = [], []
+    for piece, tensors in pieces.items():
+        if any(own.shape != theirs.shape for own, theirs in tensors):
+            new.append(f"{piece} (of another shape)")
+            continue
+        for own, theirs in tensors:
+            own.copy_(theirs)
+        stack = piece.removesuffix(" layers")
+        copied.append(f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece)
+    lines = [f"copied from {source.name}: {'; '.join(copied)}"] if copied else []
+    lines += [f"new (random): {', '.join(new)}"] if new else []
+    for stack in layers:
+        heads, before = sizes(model.config, stack).heads, sizes(source.model.config, stack).heads
+        if f"{stack} layers" not in "".join(new) and heads != before:
+            lines.append(
+                f"{heads} heads in the {stack} instead of {before}: the copied layers attend differently with the same "
+                "weights"
+            )
+    return tuple(lines)

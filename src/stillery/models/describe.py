@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 from torch import nn
+from transformers import PreTrainedModel
 
 from stillery.faults import Fault
-from stillery.models.family import family_of, sizes
-from stillery.models.load import load_classifier, load_encoder
+from stillery.models.family import family_of, kind_of, layer_modules, layout_of, sizes, stacks_of
+from stillery.models.load import Loaded, load_classifier, load_encoder, load_generator, model_kind
 
 __all__ = ["describe"]
 
@@ -17,28 +18,52 @@ def _count(module: nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
 
 
+def _embedding_modules(model: PreTrainedModel, stack: str) -> list[nn.Module]:
+    if kind_of(model.config) == "encoder":
+        return family_of(model.config, "model").embedding_modules(model)
+    return [model.base_model.get_submodule(path) for path in layout_of(model.config, stack).embeddings]
+
+
+def _stack(model: PreTrainedModel, stack: str, seen: set[nn.Parameter]) -> dict[str, Any]:
+    """One stack; weights that several places share are counted where they are first used."""
+
+    def count(*modules: nn.Module) -> int:
+        new = {parameter for module in modules for parameter in module.parameters()} - seen
+        seen.update(new)
+        return sum(parameter.numel() for parameter in new)
+
+    has, names = sizes(model.config, stack), {module: name for name, module in model.base_model.named_modules()}
+    rows = [{"layer": 0, "name": "embedding", "parameters": count(*_embedding_modules(model, stack))}]
+    rows += [
+        {"layer": layer, "name": names[module], "parameters": count(module)}
+        for layer, module in enumerate(layer_modules(model, stack), 1)
+    ]
+    return {"name": stack, "layers": has.layers, "width": has.width, "heads": has.heads,
+            "key_heads": has.key_heads or has.heads, "inner": has.inner, "rows": rows}  # fmt: skip
+
+
+def _load(name: str) -> tuple[Loaded, str]:
+    """The model and what its head gives: labels, tokens or nothing."""
+    if model_kind(name) != "encoder":
+        return load_generator(name), "tokens"
+    try:
+        return load_classifier(name), "labels"
+    except Fault:
+        return load_encoder(name), "nothing"
+
+
 def describe(name: str) -> dict[str, Any]:
     """What `stillery layers` shows: layer 0 is the embedding, layers are numbered as everywhere else."""
-    try:
-        loaded, labels = load_classifier(name), True
-    except Fault:
-        loaded, labels = load_encoder(name), False
-    model, config = loaded.model, loaded.model.config
-    family, has = family_of(config, name), sizes(config)
-    embedding = sum(map(_count, family.embedding_modules(model)))
-    rows = [{"layer": 0, "name": "embedding", "parameters": embedding}]
-    names, seen = {module: name for name, module in model.base_model.named_modules()}, set[nn.Module]()
-    for layer, module in enumerate(family.layer_modules(model), 1):
-        # A module that several layers share is counted where it is first used.
-        rows.append({"layer": layer, "name": names[module], "parameters": 0 if module in seen else _count(module)})
-        seen.add(module)
-    stack = {"name": "encoder", "layers": has.layers, "width": has.width, "heads": has.heads, "inner": has.inner,
-             "rows": rows}  # fmt: skip
+    loaded, head = _load(name)
+    model, config, seen = loaded.model, loaded.model.config, set[nn.Parameter]()
+    output = model.get_output_embeddings() if head == "tokens" else None
     return {
         "model": name,
         "type": config.model_type,
+        "kind": kind_of(config),
         "parameters": _count(model),
         "vocabulary": config.vocab_size,
-        "labels": [str(name) for name in (config.id2label or {}).values()] if labels else [],
-        "stacks": [stack],
+        "labels": [str(name) for name in (config.id2label or {}).values()] if head == "labels" else [],
+        "tied_head": None if output is None else output.weight is model.get_input_embeddings().weight,
+        "stacks": [_stack(model, stack, seen) for stack in stacks_of(config)],
     }

@@ -1,7 +1,8 @@
-"""Where a model family keeps its layers, its pooler and its classifier."""
+"""Which families are known, of which kind they are, and where they keep their layers, pooler and classifier."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,8 +10,23 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.faults import Fault
+from stillery.models.layout import GENERATORS, Layout
 
-__all__ = ["FAMILIES", "Family", "Sizes", "family_of", "inside", "longest_input", "sizes"]
+__all__ = [
+    "FAMILIES",
+    "Family",
+    "Sizes",
+    "family_of",
+    "inside",
+    "kind_of",
+    "layer_modules",
+    "layout_of",
+    "longest_input",
+    "scores_are_plain",
+    "sizes",
+    "stack_sizes",
+    "stacks_of",
+]
 
 
 def inside(name: str, path: str) -> bool:
@@ -55,15 +71,20 @@ class Family:
         modules = dict(model.base_model.named_modules())
         return [modules[path] for path in (self.embeddings, self.projection) if path in modules]
 
-    def encoder_module(self, model: PreTrainedModel) -> nn.Module:
-        """The module that runs the layers and returns the last state."""
-        return model.base_model.get_submodule(self.encoder)
-
     def layer_modules(self, model: PreTrainedModel) -> list[nn.Module]:
         """The module called for each of the layers 1..N; with `shared` the same one again and again."""
-        modules = list(model.base_model.get_submodule(self.layers).children())
-        depth = sizes(model.config).layers
-        return [modules[index * len(modules) // depth] for index in range(depth)]
+        return layer_modules(model)
+
+    @property
+    def layout(self) -> Layout:
+        """Its one stack."""
+        return Layout(
+            module=self.encoder,
+            layers=self.layers,
+            projections=self.projections,
+            plain_scores=self.plain_scores,
+            shared=self.shared,
+        )
 
 
 _BERT = Family(pooler="bert.pooler.dense", classifier="classifier")
@@ -114,39 +135,104 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(config: PreTrainedConfig, where: str) -> Family:
-    """The family of a model's configuration."""
+    """The family of a classifier's configuration."""
+    known = ", ".join(FAMILIES)
+    if config.model_type in GENERATORS:
+        raise Fault(
+            f"{where}: a {config.model_type} model writes text, here a classifier is needed; use one of: {known}"
+        )
     try:
         return FAMILIES[config.model_type]
     except KeyError:
-        known = ", ".join(FAMILIES)
         raise Fault(
             f"{where}: model type {config.model_type!r} is not supported; supported encoder families: {known}"
         ) from None
 
 
+def kind_of(config: PreTrainedConfig, where: str = "model") -> str:
+    """`encoder` (classifiers), `encoder-decoder` or `decoder`."""
+    if config.model_type in GENERATORS:
+        return GENERATORS[config.model_type].kind
+    if config.model_type in FAMILIES:
+        return "encoder"
+    raise Fault(
+        f"{where}: model type {config.model_type!r} is not supported; supported classifiers: {', '.join(FAMILIES)}; "
+        f"models that write text: {', '.join(GENERATORS)}"
+    )
+
+
+def stacks_of(config: PreTrainedConfig) -> tuple[str, ...]:
+    """The names of a model's stacks: `encoder`, `decoder`, or both in this order."""
+    return tuple(GENERATORS[config.model_type].stacks) if kind_of(config) != "encoder" else ("encoder",)
+
+
+def layout_of(config: PreTrainedConfig, stack: str | None = None) -> Layout:
+    """Where a stack, the first where none is named, keeps what it is made of."""
+    if kind_of(config) == "encoder":
+        return FAMILIES[config.model_type].layout
+    return GENERATORS[config.model_type].stacks[stack or stacks_of(config)[0]]
+
+
+def layer_modules(model: PreTrainedModel, stack: str | None = None) -> list[nn.Module]:
+    """The module called for each of the layers 1..N of a stack, the first where none is named."""
+    modules = list(model.base_model.get_submodule(layout_of(model.config, stack).layers).children())
+    depth = sizes(model.config, stack).layers
+    return [modules[index * len(modules) // depth] for index in range(depth)]
+
+
+def scores_are_plain(config: PreTrainedConfig, stack: str | None = None) -> bool:
+    """Whether the scores a stack's softmax receives can be made from what a trace shows, causal or not.
+
+    Layers that look back over a window only (some Qwen models) are no plain ones: their mask is another.
+    """
+    windows = "sliding_attention" in (getattr(config, "layer_types", None) or [])
+    by_depth = getattr(config, "scale_attn_by_inverse_layer_idx", False)
+    return layout_of(config, stack).plain_scores and not windows and not by_depth
+
+
 @dataclass(frozen=True, kw_only=True)
 class Sizes:
-    """Depth, width, attention heads and inner (feed-forward) width of a stack."""
+    """Depth, width, attention heads and inner (feed-forward) width of a stack.
+
+    Some families state the size of a head, and share the keys and values of one head among several queries'; None
+    means that a head is its share of the width, and that there are as many of keys as of queries.
+    """
 
     layers: int
     width: int
     heads: int
     inner: int
+    head_size: int | None = None
+    key_heads: int | None = None
 
 
-def sizes(config: PreTrainedConfig) -> Sizes:
-    """The sizes a configuration states."""
-    return Sizes(
-        layers=config.num_hidden_layers,
-        width=config.hidden_size,
-        heads=config.num_attention_heads,
-        inner=getattr(config, FAMILIES[config.model_type].inner),
-    )
+def sizes(config: PreTrainedConfig, stack: str | None = None) -> Sizes:
+    """The sizes a configuration states of a stack, of its first where none is named."""
+    if kind_of(config) == "encoder":
+        return Sizes(
+            layers=config.num_hidden_layers,
+            width=config.hidden_size,
+            heads=config.num_attention_heads,
+            inner=getattr(config, FAMILIES[config.model_type].inner),
+        )
+    names = GENERATORS[config.model_type].sizes[stack or stacks_of(config)[0]]
+    stated = {size: getattr(config, name) for size, name in names.items()}
+    # GPT-2 may leave its inner width out.
+    return Sizes(**stated | {"inner": stated["inner"] or 4 * stated["width"]})
+
+
+def stack_sizes(config: PreTrainedConfig) -> dict[str, Sizes]:
+    """The sizes of each of a model's stacks, by name, in their order."""
+    return {stack: sizes(config, stack) for stack in stacks_of(config)}
 
 
 def longest_input(config: PreTrainedConfig) -> int:
-    """How many tokens a model has positions for; RoBERTa and its relatives count theirs from the padding id on."""
-    positions: int = config.max_position_embeddings
+    """How many tokens a model has positions for; RoBERTa and its relatives count theirs from the padding id on.
+
+    Relative positions (T5) have no end but a stated one.
+    """
+    stated = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    positions = int(stated or sys.maxsize)
     if config.model_type in ("roberta", "xlm-roberta", "camembert"):
         return positions - int(config.pad_token_id or 0) - 1
     # MPNet counts from 1 on, whatever its padding id is.

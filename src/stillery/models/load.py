@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,8 +14,11 @@ from safetensors import SafetensorError
 from transformers import (
     AutoConfig,
     AutoModel,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
     AutoTokenizer,
+    GenerationConfig,
     PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
@@ -22,9 +26,11 @@ from transformers import (
 
 from stillery.faults import Fault
 from stillery.models.custom import MARK, is_custom_folder, read_custom
-from stillery.models.family import family_of, sizes
+from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_of
+from stillery.models.layout import GENERATORS
 from stillery.models.place import check_weights, model_folder
 from stillery.models.quiet import quiet
+from stillery.progress import say
 
 __all__ = [
     "Loaded",
@@ -32,7 +38,9 @@ __all__ = [
     "fingerprint",
     "load_classifier",
     "load_encoder",
+    "load_generator",
     "load_tokenizer",
+    "model_kind",
     "weights_fingerprint",
 ]
 
@@ -75,13 +83,21 @@ def _config(folder: str, name: str) -> PreTrainedConfig:
     return config
 
 
-def load_tokenizer(name: str) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model."""
+def model_kind(name: str) -> str:
+    """What a model is, by its configuration alone: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
+    return kind_of(_config(model_folder(name), name), name)
+
+
+def load_tokenizer(name: str, *, pad_with_end: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model; with `pad_with_end` one without a padding token pads with its end token."""
     folder = model_folder(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         raise _not_loaded(name, folder, "the tokenizer", error) from None
+    if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
+        tokenizer.pad_token = tokenizer.eos_token
+        say(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
         raise Fault(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
     # Without tokenizer files transformers makes one that knows nothing but special tokens.
@@ -114,10 +130,12 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
 
 
 def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> Loaded:
-    family = family_of(config, name)
-    if sizes(config).layers < 1:
-        raise Fault(f"{name}: its config.json says {sizes(config).layers} layers, so there is no model to load")
-    tokenizer = load_tokenizer(name)
+    kind = kind_of(config, name)
+    for stack in stacks_of(config):
+        layers, of = sizes(config, stack).layers, "" if kind == "encoder" else f" in its {stack}"
+        if layers < 1:
+            raise Fault(f"{name}: its config.json says {layers} layers{of}, so there is no model to load")
+    tokenizer = load_tokenizer(name, pad_with_end=kind == "decoder")
     tokens = max(tokenizer.get_vocab().values()) + 1
     if tokens > config.vocab_size:
         raise Fault(f"{name}: its tokenizer has {tokens} tokens, the model's vocabulary only {config.vocab_size}")
@@ -128,7 +146,10 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
         raise
     except Exception as error:
         raise _not_loaded(name, folder, "the model", error) from None
-    body = [key for key in missing if family.in_body(key.removeprefix(f"{model.base_model_prefix}."))]
+    body = list(missing)
+    if kind == "encoder":
+        family = family_of(config, name)
+        body = [key for key in missing if family.in_body(key.removeprefix(f"{model.base_model_prefix}."))]
     if body:
         raise Fault(
             f"{name}: its weights are not those of its config.json: {len(body)} tensors are absent or of other sizes, "
@@ -148,6 +169,7 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
     """
     folder = model_folder(name)
     config = _config(folder, name)
+    family_of(config, name)
     if labels is not None:
         config.num_labels = labels
         config.problem_type = None
@@ -160,7 +182,46 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
 def load_encoder(name: str) -> Loaded:
     """A model without its head."""
     folder = model_folder(name)
-    return _load(AutoModel, name, folder, _config(folder, name))
+    config = _config(folder, name)
+    family_of(config, name)
+    return _load(AutoModel, name, folder, config)
+
+
+_OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")
+
+
+def load_generator(name: str) -> Loaded:
+    """A model that writes text, an encoder-decoder or a decoder as its configuration says, with its own head.
+
+    A tokenizer without a padding token pads with its end token, and so does the model when it generates.
+    """
+    folder = model_folder(name)
+    config = _config(folder, name)
+    kind, known = kind_of(config, name), ", ".join(GENERATORS)
+    heads = [each for each in config.architectures or [] if each.endswith(_OTHER_HEADS)]
+    if config.model_type in FAMILIES or heads:
+        what = f"a {config.model_type} model" + (f" ({heads[0]})" if heads else "")
+        raise Fault(f"{name}: {what} is a classifier, here one that writes text is needed; use one of: {known}")
+    loaded = _load(AutoModelForSeq2SeqLM if kind == "encoder-decoder" else AutoModelForCausalLM, name, folder, config)
+    generation = loaded.model.generation_config
+    assert generation is not None
+    if generation.pad_token_id is None:
+        generation.pad_token_id = loaded.tokenizer.pad_token_id
+    _unset_what_has_no_effect(generation)
+    return loaded
+
+
+def _unset_what_has_no_effect(generation: GenerationConfig) -> None:
+    """Unset what has no effect on how a model generates, such as a temperature where nothing is drawn.
+
+    transformers reads such settings and does not write them, which would only be found when a student is saved.
+    """
+    try:
+        with quiet():
+            generation.validate(strict=True)
+    except ValueError as error:
+        for setting in re.findall(r"^- `(\w+)`:", str(error), flags=re.MULTILINE):
+            setattr(generation, setting, None)
 
 
 _PROBE = "The quick brown fox can't jump over 13 lazy dogs: naïve, isn't it? Überraschung!"

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.models.family import family_of, sizes
+from stillery.models.family import family_of, kind_of, sizes
 
 __all__ = ["Head", "Projected", "exported_parameters", "final_linear", "folded", "head_of", "insert", "is_custom"]
 
@@ -98,6 +98,8 @@ def final_linear(model: PreTrainedModel) -> nn.Linear:
 
 def _projected(model: PreTrainedModel) -> dict[str, Projected]:
     """What stands behind a projector: at the classifier's path or at the pooler's."""
+    if kind_of(model.config) != "encoder":
+        return {}
     family = family_of(model.config, "model")
     found = {path: model.get_submodule(path) for path in (family.classifier, family.pooler)}
     return {path: module for path, module in found.items() if isinstance(module, Projected)}

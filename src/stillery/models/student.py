@@ -19,11 +19,16 @@ __all__ = ["Student", "StudentShape", "build", "build_from_checkpoint", "choose_
 
 @dataclass(frozen=True, kw_only=True)
 class StudentShape:
-    """What the student should be; None means as the source has it."""
+    """What the student should be; None means as the source has it.
 
-    layers: int
+    `layers` is the depth of every stack; that of an encoder-decoder's stacks can be named one by one.
+    """
+
+    layers: int | None = None
     width: int | None = None
     heads: int | None = None
+    encoder_layers: int | None = None
+    decoder_layers: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -37,18 +42,18 @@ class Student:
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
     """The student's sizes, checked against the model it is made from; every fault is reported."""
     has, faults = sizes(source), Gathered()
-    width = shape.width or has.width
+    width, layers = shape.width or has.width, has.layers if shape.layers is None else shape.layers
     # Keep the size of a head where only the width is given.
     heads = shape.heads or (has.heads if width == has.width else max(1, width * has.heads // has.width))
-    if shape.layers < 1:
-        faults.add(f"--layers {shape.layers}: a student needs at least one layer")
-    if shape.layers > has.layers:
-        faults.add(f"--layers {shape.layers}: {name} has only {has.layers} layers, a student cannot be deeper")
+    if layers < 1:
+        faults.add(f"--layers {layers}: a student needs at least one layer")
+    if layers > has.layers:
+        faults.add(f"--layers {layers}: {name} has only {has.layers} layers, a student cannot be deeper")
     if width % heads:
         faults.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
     faults.raise_any()
     inner = has.inner if width == has.width else round(has.inner * width / has.width)
-    return Sizes(layers=shape.layers, width=width, heads=heads, inner=inner)
+    return Sizes(layers=layers, width=width, heads=heads, inner=inner)
 
 
 def choose_layers(choice: str, count: int, layers: int) -> list[int]:

@@ -4,25 +4,35 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.models.family import family_of, sizes
+from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
+from stillery.models.inputs import accepted_inputs, masks_of, targets_of
 from stillery.models.projected import final_linear
 
-__all__ = ["Stack", "Trace", "accepted_inputs", "trace"]
+__all__ = ["Stack", "Trace", "Wanted", "accepted_inputs", "trace"]
+
+Change = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Stack:
     """What one stack showed, by layer: states, 0 being the embedding output, and the attention's projections.
 
-    States, queries, keys and values are [batch, tokens, width], all heads side by side; `bias` is what the family adds
-    to its scores. Only what was asked for is there.
+    States, queries, keys and values are [batch, tokens, width], all heads side by side, as the maps of a layer give
+    them; where a family shares keys and values among heads they are of `key_heads` heads. The scores of its softmax are
+    QK^T * `scale` (1 / sqrt of a head's size where None) plus `bias`, over the keys before a token where `causal`.
+    Where a family turns queries and keys by their positions after the maps, the Q and K of its scores are
+    `rotated_query` and `rotated_key`, there wherever both were asked for.
+
+    The `cross` ones are of a decoder's attention to the encoder: queries of the decoder's tokens, keys and values of
+    the encoder's, of which those in `cross_mask` are real. Only what was asked for is there.
     """
 
     hidden: Mapping[int, Tensor]
@@ -34,75 +44,158 @@ class Stack:
     value: Mapping[int, Tensor] = field(default_factory=dict)
     feature: Mapping[int, Tensor] = field(default_factory=dict)
     bias: Mapping[int, Tensor] = field(default_factory=dict)
+    rotated_query: Mapping[int, Tensor] = field(default_factory=dict)
+    rotated_key: Mapping[int, Tensor] = field(default_factory=dict)
+    cross_query: Mapping[int, Tensor] = field(default_factory=dict)
+    cross_key: Mapping[int, Tensor] = field(default_factory=dict)
+    cross_value: Mapping[int, Tensor] = field(default_factory=dict)
+    cross_mask: Tensor | None = None
+    key_heads: int | None = None
+    scale: float | None = None
+    causal: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """What a model showed on one batch: logits [batch, classes] and the layers that were asked for."""
+    """What a model showed on one batch: logits and, of its stacks, the layers that were asked for.
+
+    Logits are [batch, classes], or [batch, tokens, vocabulary] of a model that writes text; there `targets` are the
+    tokens they should predict, -100 where none counts, where the batch has labels. A stack that a model does not have
+    is None.
+    """
 
     logits: Tensor
-    encoder: Stack
+    encoder: Stack | None = None
+    decoder: Stack | None = None
+    targets: Tensor | None = None
+
+    def stack(self, name: str | None = None) -> Stack:
+        """A stack by its name; the model's first, which every model has, where none is named."""
+        found = (
+            (self.encoder or self.decoder) if name is None else {"encoder": self.encoder, "decoder": self.decoder}[name]
+        )
+        if found is None:
+            raise ValueError(f"this model has no {name or 'stack'}")
+        return found
 
 
-def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs this model takes: families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids."""
-    known = inspect.signature(type(model).forward).parameters
-    segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
-    return {name: value for name, value in inputs.items() if name in known and (name != "token_type_ids" or segments)}
+@dataclass(frozen=True, kw_only=True)
+class Wanted:
+    """What a stack has to show, and of which layers; `feature` is a classifier's only, `cross` an encoder-decoder's.
+
+    A family with a norm behind its last layer (all that write text but BART) calls what that norm gives its last state;
+    with `raw_last` the last state is what goes into it, as all states before it are.
+    """
+
+    hidden: Collection[int] = ()
+    query: Collection[int] = ()
+    key: Collection[int] = ()
+    value: Collection[int] = ()
+    feature: Collection[int] = ()
+    cross_query: Collection[int] = ()
+    cross_key: Collection[int] = ()
+    cross_value: Collection[int] = ()
+    raw_last: bool = False
+
+    def __bool__(self) -> bool:
+        return any(getattr(self, each.name) for each in fields(self) if each.name != "raw_last")
+
+
+def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """[batch, tokens, heads, size] turned by the angles of their positions, [batch, tokens, size], heads merged."""
+    first, second = states.chunk(2, dim=-1)
+    turned = states * cos.unsqueeze(2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(2)
+    return turned.flatten(2)
 
 
 class _Hooks:
-    """Hooks that keep what is asked for while a model runs, and change the embedding output on its way if asked to.
+    """Hooks that keep what is asked of a stack while a model runs, and change its embedding output on the way if asked.
 
-    State i is read as the input of layer i + 1, the last one as the encoder's result: that is what the family itself
+    State i is read as the input of layer i + 1, the last one as the stack's result: that is what the family itself
     calls its hidden states, whatever it does between its embedding module and its first layer, or after a layer.
     """
 
-    def __init__(
-        self, model: PreTrainedModel, wanted: Mapping[str, Collection[int]], change: Callable[[Tensor], Tensor] | None
-    ) -> None:
+    def __init__(self, model: PreTrainedModel, stack: str, wanted: Wanted, change: Change | None) -> None:
         self.wanted, self.change = wanted, change
-        self.kept: dict[str, dict[int, Tensor]] = {
-            name: {} for name in ("hidden", "query", "key", "value", "bias", "feature")
-        }
-        self.layer = 0
-        family, depth = family_of(model.config, type(model).__name__), sizes(model.config).layers
-        modules = dict.fromkeys(family.layer_modules(model))
-        self.handles = [module.register_forward_pre_hook(self._before_layer, with_kwargs=True) for module in modules]
-        if depth in wanted["hidden"]:
-            encoder = family.encoder_module(model)
+        self.kept: dict[str, dict[int, Tensor]] = {}
+        self.layer, self.angles = 0, None
+        self.layout, self.depth = layout_of(model.config, stack), sizes(model.config, stack).layers
+        self.handles: list[Any] = []
+        modules = layer_modules(model, stack)
+        for number, module in enumerate(dict.fromkeys(modules), 1):
+            self._hook_layer(module, None if self.layout.shared else number)
+        self._hook_end(model)
+        if 1 in wanted.key and self.layout.bias is not None:
+            # The first layer makes the bias, and hands it on.
+            first = modules[0].register_forward_hook(lambda _, __, output: self._keep("bias", 1, output[1]))
+            self.handles.append(first)
+
+    def _hook_layer(self, module: nn.Module, number: int | None) -> None:
+        before = partial(self._before_layer, number)
+        self.handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        maps = dict(zip(("query", "key", "value"), self.layout.projections, strict=True))
+        if self.layout.cross is not None:
+            maps |= dict(zip(("cross_query", "cross_key", "cross_value"), self.layout.cross, strict=True))
+        for place, (name, path) in enumerate(maps.items()):
+            if getattr(self.wanted, name):
+                keep = partial(self._after_projection, name, place, module)
+                self.handles.append(module.get_submodule(path).register_forward_hook(keep))
+
+    def _hook_end(self, model: PreTrainedModel) -> None:
+        base = model.base_model
+        if self.depth in self.wanted.hidden and self.wanted.raw_last and self.layout.norm is not None:
+            norm = base.get_submodule(self.layout.norm)
             self.handles.append(
-                encoder.register_forward_hook(lambda _, __, output: self._keep("hidden", depth, output[0]))
+                norm.register_forward_pre_hook(lambda _, args: self._keep("hidden", self.depth, args[0]))
             )
-        if wanted["feature"]:
+        elif self.depth in self.wanted.hidden:
+            end = base.get_submodule(self.layout.module)
+            self.handles.append(
+                end.register_forward_hook(lambda _, __, output: self._keep("hidden", self.depth, output[0]))
+            )
+        if self.wanted.feature:
             linear = final_linear(model)
-            self.handles.append(linear.register_forward_pre_hook(lambda _, args: self._keep("feature", depth, args[0])))
-        for name, path in zip(("query", "key", "value"), family.projections, strict=True):
-            if wanted[name]:
-                keep = partial(self._after_projection, name)
-                self.handles += [module.get_submodule(path).register_forward_hook(keep) for module in modules]
+            self.handles.append(
+                linear.register_forward_pre_hook(lambda _, args: self._keep("feature", self.depth, args[0]))
+            )
 
     def _keep(self, name: str, layer: int, tensor: Tensor) -> None:
-        self.kept[name][layer] = tensor
+        self.kept.setdefault(name, {})[layer] = tensor
 
-    def _before_layer(self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def _before_layer(
+        self, number: int | None, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
         given = inspect.signature(type(module).forward).bind(module, *args, **kwargs)
         state: Tensor = given.arguments["hidden_states"]
         changed = None
-        if self.layer == 0 and self.change is not None:
+        self.layer = self.layer + 1 if number is None else number
+        if self.layer == 1 and self.change is not None:
             state = given.arguments["hidden_states"] = self.change(state)
             changed = given.args[1:], given.kwargs
-        if self.layer in self.wanted["hidden"]:
-            self._keep("hidden", self.layer, state)
-        self.layer += 1
-        if self.layer in self.wanted["key"] and given.arguments.get("position_bias") is not None:
+        if self.layer - 1 in self.wanted.hidden:
+            self._keep("hidden", self.layer - 1, state)
+        if self.layer in self.wanted.key and given.arguments.get("position_bias") is not None:
             self._keep("bias", self.layer, given.arguments["position_bias"])
+        self.angles = given.arguments.get("position_embeddings")
         return changed
 
-    def _after_projection(self, name: str, _: nn.Module, __: tuple[Any, ...], output: Tensor) -> None:
+    def _after_projection(
+        self, name: str, place: int, layer: nn.Module, _: nn.Module, __: tuple[Any, ...], output: Tensor
+    ) -> None:
         # The first call of a layer is on its states; DeBERTa then calls its maps on the relative positions too.
-        if self.layer in self.wanted[name] and self.layer not in self.kept[name]:
-            self._keep(name, self.layer, output)
+        if self.layer not in getattr(self.wanted, name) or self.layer in self.kept.get(name, ()):
+            return
+        if self.layout.fused:
+            output = output.chunk(3, dim=-1)[place]
+        self._keep(name, self.layer, output)
+        wanted_too = {"query": self.wanted.key, "key": self.wanted.query}.get(name, ())
+        if self.layout.rotary and self.layer in wanted_too:
+            assert self.angles is not None
+            cos, sin = self.angles
+            states = output.unflatten(-1, (-1, cos.shape[-1]))
+            if self.layout.head_norms is not None:
+                states = layer.get_submodule(self.layout.head_norms[place])(states)
+            self._keep(f"rotated_{name}", self.layer, _rotated(states, cos, sin))
 
 
 def trace(
@@ -114,27 +207,75 @@ def trace(
     key: Collection[int] = (),
     value: Collection[int] = (),
     feature: Collection[int] = (),
-    change: Callable[[Tensor], Tensor] | None = None,
+    change: Change | None = None,
+    encoder: Wanted | None = None,
+    decoder: Wanted | None = None,
+    decoder_change: Change | None = None,
+    drop_start: bool = False,
 ) -> Trace:
     """Run the model and keep its logits and, of the given layers, states (0 = embedding), queries, keys and values.
 
-    `feature`, of the last layer only, is what the final linear classifier receives, [batch, width]. `change` is applied
-    to the embedding output before the first layer sees it (MixUp). Attention stays fused: scores are made from queries
-    and keys afterwards, by whoever compares them.
+    What is wanted of a stack is said by name with `encoder` and `decoder`; `layers` to `feature` say it of the model's
+    first stack: the encoder, of a decoder-only model the decoder. `feature`, of the last layer only, is what the final
+    linear classifier receives, [batch, width]. `change` is applied to the first stack's embedding output before its
+    first layer sees it (MixUp), `decoder_change` to that of an encoder-decoder's decoder. `drop_start` leaves the
+    decoder's start token out of its mask where it is the padding token (`inputs.masks_of`). Attention stays fused:
+    scores are made from queries and keys afterwards, by whoever compares them.
     """
+    names = stacks_of(model.config)
+    wanted = {"encoder": encoder or Wanted(), "decoder": decoder or Wanted()}
+    changes = {names[0]: change}
+    plainly = Wanted(hidden=layers, query=query, key=key, value=value, feature=feature)
+    if plainly:
+        if wanted[names[0]]:
+            raise ValueError(f"what is wanted of the {names[0]} is given twice")
+        wanted[names[0]] = plainly
+    if decoder_change is not None:
+        changes["decoder"] = decoder_change
+    for name in ("encoder", "decoder"):
+        _check(model, name, wanted[name], changes.get(name))
     accepted = accepted_inputs(model, inputs)
-    wanted = {"hidden": layers, "query": query, "key": key, "value": value, "feature": feature}
-    kept: Mapping[str, Mapping[int, Tensor]] = {name: {} for name in (*wanted, "bias")}
-    if change is None and not any(wanted.values()):
-        logits = model(**accepted).logits
-    else:
-        hooks = _Hooks(model, wanted, change)
-        try:
-            logits = model(**accepted).logits
-        finally:
-            for handle in hooks.handles:
+    hooks: dict[str, _Hooks] = {}
+    try:
+        for name in names:
+            if wanted[name] or changes.get(name):
+                hooks[name] = _Hooks(model, name, wanted[name], changes.get(name))
+        # Nothing is generated here, so what a decoder would remember for its next token is not kept.
+        cache: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
+        logits = model(**accepted, **cache).logits
+    finally:
+        for hook in hooks.values():
+            for handle in hook.handles:
                 handle.remove()
-        kept = hooks.kept
-    has = sizes(model.config)
-    stack = Stack(mask=inputs["attention_mask"], heads=has.heads, depth=has.layers, **kept)
-    return Trace(logits=logits, encoder=stack)
+    masks = masks_of(model, inputs, accepted, drop_start)
+    stacks = {name: _stack(model, name, masks, hooks[name].kept if name in hooks else {}) for name in names}
+    return Trace(logits=logits, targets=targets_of(model, inputs), **stacks)
+
+
+def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | None) -> None:
+    """Refuse what a model cannot show, before any hook is on it."""
+    which, stacks = model.config.model_type, stacks_of(model.config)
+    if name not in stacks:
+        if wanted or change is not None:
+            raise ValueError(f"a {which} model has no {name}")
+    elif layout_of(model.config, name).cross is None and (wanted.cross_query or wanted.cross_key or wanted.cross_value):
+        raise ValueError(f"the {name} of a {which} model has no cross attention")
+    elif wanted.feature and kind_of(model.config) != "encoder":
+        raise ValueError(f"a {which} model has no classifier, so no feature")
+
+
+def _stack(
+    model: PreTrainedModel, name: str, masks: Mapping[str, Tensor], kept: Mapping[str, Mapping[int, Tensor]]
+) -> Stack:
+    has, layout = sizes(model.config, name), layout_of(model.config, name)
+    stack = Stack(
+        hidden=kept.get("hidden", {}),
+        mask=masks[name],
+        heads=has.heads,
+        depth=has.layers,
+        key_heads=has.key_heads,
+        scale=None if layout.scaled and getattr(model.config, "scale_attn_weights", True) else 1.0,
+        causal=layout.causal,
+        cross_mask=masks["encoder"] if layout.cross is not None else None,
+    )
+    return replace(stack, **{of: layers for of, layers in kept.items() if of != "hidden"})  # type: ignore[arg-type]

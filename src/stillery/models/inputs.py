@@ -1,0 +1,95 @@
+"""What a model is given of a batch, which of its positions are real, and which token each position should predict."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stillery.faults import Fault
+from stillery.models.family import kind_of
+
+__all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "targets_of"]
+
+IGNORED = -100
+"""The label of a position that predicts nothing that counts."""
+
+
+def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The inputs this model takes.
+
+    Families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids. An encoder-decoder without
+    decoder_input_ids gets them from its labels. A decoder-only model without position_ids gets them from its mask, so
+    that padding on either side changes nothing. No model that writes text gets labels: its logits are what is wanted.
+    """
+    known = inspect.signature(type(model).forward).parameters
+    segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
+    given = {name: value for name, value in inputs.items() if name in known and (name != "token_type_ids" or segments)}
+    kind = kind_of(model.config)
+    if kind == "encoder":
+        return given
+    labels = given.pop("labels", None)
+    if kind == "encoder-decoder" and "decoder_input_ids" not in given:
+        if labels is None:
+            raise ValueError("an encoder-decoder needs decoder_input_ids, or labels to make them from")
+        given["decoder_input_ids"] = decoder_inputs(model, labels)
+    if kind == "decoder" and "position_ids" not in given:
+        given["position_ids"] = (given["attention_mask"].long().cumsum(-1) - 1).clamp_min(0)
+    return given
+
+
+def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
+    """The labels [batch, tokens] one position later, behind the start token; where nothing counts, padding."""
+    stated = [getattr(config, "decoder_start_token_id", None) for config in (model.config, model.generation_config)]
+    start, pad = next((token for token in stated if token is not None), None), model.config.pad_token_id
+    if start is None or pad is None:
+        missing = "decoder_start_token_id" if start is None else "pad_token_id"
+        raise Fault(
+            f"{type(model).__name__}: its configuration has no {missing}, so a target text cannot be shown to it"
+        )
+    begin = torch.full_like(labels[:, :1], start)
+    return torch.cat([begin, labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad)], dim=1)
+
+
+def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
+    """The token each position's logits should predict, [batch, tokens], `IGNORED` where none; None without labels.
+
+    An encoder-decoder's labels are that already. A decoder-only model's labels are its own tokens, so that a position's
+    target is the label of the next one.
+    """
+    labels, kind = inputs.get("labels"), kind_of(model.config)
+    if labels is None or kind == "encoder":
+        return None
+    if kind == "encoder-decoder":
+        return labels
+    return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
+
+
+def masks_of(
+    model: PreTrainedModel, inputs: Mapping[str, Tensor], accepted: Mapping[str, Tensor], drop_start: bool = False
+) -> dict[str, Tensor]:
+    """Which positions of each stack are real, [batch, tokens].
+
+    For an encoder and a decoder-only model that is the attention mask. For the decoder of an encoder-decoder it is the
+    decoder_attention_mask; without one, where a label counts; without labels, where a token is no padding, the first
+    one always being real: T5 starts with its padding token. With `drop_start` it is where a token is no padding, the
+    first one included, as the released layer-selection code has it. That depends on the longest target of the batch,
+    because only shorter ones show their end token.
+    """
+    kind = kind_of(model.config)
+    if kind != "encoder-decoder":
+        return {kind: inputs["attention_mask"]}
+    pad = -1 if model.config.pad_token_id is None else model.config.pad_token_id
+    given, real = inputs.get("decoder_attention_mask"), accepted["decoder_input_ids"] != pad
+    if drop_start:
+        real = real if given is None else real & given.bool()
+    elif given is not None:
+        real = given
+    elif "labels" in inputs:
+        real = inputs["labels"] != IGNORED
+    else:
+        real[:, 0] = True
+    return {"encoder": inputs["attention_mask"], "decoder": real.long()}
