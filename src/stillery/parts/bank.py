@@ -23,6 +23,7 @@ class Bank(nn.Module):
 
     rows: Tensor
     labels: Tensor
+    one_class = True
 
     def __init__(
         self, around: Around, *, width: int = 128, negatives: int = 100, temperature: float = 0.07, bias: bool = False

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import math
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 from stillery.parts._wide import wide
+from stillery.recipe import Divergence
 
-__all__ = ["DIVERGENCES", "js", "kl", "logit_mse", "reverse_kl", "soft_ce", "tvd"]
+__all__ = ["DIVERGENCES", "js", "kl", "logit_mse", "per_label", "reverse_kl", "soft_ce", "tvd"]
 
 
 def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -63,6 +65,27 @@ def logit_mse(student_logits: Tensor, teacher_logits: Tensor, temperature: float
     """Mean squared error of the raw outputs, what regression uses: the temperature cancels against its square."""
     values = (wide(student_logits) - wide(teacher_logits)).square().mean(-1) / temperature**2
     return _scaled(values, temperature, square)
+
+
+def per_label(
+    divergence: Divergence,
+    student_logits: Tensor,
+    teacher_logits: Tensor,
+    temperature: float = 1.0,
+    square: bool = True,
+) -> Tensor:
+    """A divergence where every output is a yes or no of its own: of each label's two outcomes, mean over labels.
+
+    Raw outputs (`logit_mse`) are compared as they are, since a label has one.
+    """
+    if divergence is logit_mse:
+        return logit_mse(student_logits, teacher_logits, temperature, square)
+    return divergence(_yes_and_no(student_logits), _yes_and_no(teacher_logits), temperature, square)
+
+
+def _yes_and_no(logits: Tensor) -> Tensor:
+    """Outputs [batch, labels] as logits of two classes [batch * labels, 2]: sigmoid(x) is the softmax of (x, 0)."""
+    return torch.stack([logits, torch.zeros_like(logits)], dim=-1).flatten(0, -2)
 
 
 DIVERGENCES = {

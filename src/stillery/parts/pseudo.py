@@ -25,6 +25,9 @@ class PseudoClassifiers(nn.Module):
     scores with the student's, as ALP-KD weighs states.
     """
 
+    needs_labels = True
+    one_class = True
+
     def __init__(self, around: Around, *, temperature: float = 1.0) -> None:
         super().__init__()
         self.temperature = temperature

@@ -60,30 +60,46 @@ def _split(states: Tensor, heads: int) -> Tensor:
     return cut.transpose(1, 2)
 
 
-def _scores(left: Tensor, right: Tensor, heads: int) -> Tensor:
-    """Scaled dot products between all tokens, [batch, heads, tokens, keys]."""
-    one, other = _split(left, heads), _split(right, heads)
+def _scores(left: Tensor, right: Tensor, heads: int, right_heads: int | None = None) -> Tensor:
+    """Scaled dot products between all tokens, [batch, heads, tokens, keys]; several heads may share one of `right`."""
+    one, other = _split(left, heads), _split(right, right_heads or heads)
+    if right_heads is not None:
+        other = other.repeat_interleave(heads // right_heads, dim=1)
     scores: Tensor = one @ other.transpose(-1, -2) / one.shape[-1] ** 0.5
     return scores
 
 
+def _keys(stack: Shown) -> Tensor:
+    """The keys a token looks at: [batch, keys], or [batch, 1, tokens, keys] where it looks at none behind it."""
+    if not stack.causal:
+        return stack.mask
+    real = stack.mask.to(torch.bool)[:, None, None, :]
+    return real & torch.ones(real.shape[-1], real.shape[-1], dtype=torch.bool, device=real.device).tril()
+
+
 def _attention(stack: Shown, layer: int) -> View:
-    scores = _scores(stack.query[layer], stack.key[layer], stack.heads)
+    query = stack.rotated_query[layer] if layer in stack.rotated_query else stack.query[layer]
+    key = stack.rotated_key[layer] if layer in stack.rotated_key else stack.key[layer]
+    scores = _scores(query, key, stack.heads, stack.key_heads)
+    if stack.scale is not None:
+        scores = scores * (stack.scale * (query.shape[-1] / stack.heads) ** 0.5)
     if layer in stack.bias:
         scores = scores + stack.bias[layer]
-    return View(scores, stack.mask, stack.mask)
+    return View(scores, stack.mask, _keys(stack))
 
 
 def _attention_maps(stack: Shown, layer: int) -> View:
-    scores = wide(_attention(stack, layer).values)
-    keys = stack.mask.to(torch.bool)[:, None, None, :]
+    view = _attention(stack, layer)
+    scores, looked_at = wide(view.values), _keys(stack)
+    keys = looked_at if stack.causal else looked_at.to(torch.bool)[:, None, None, :]
     maps = scores.masked_fill(~keys, torch.finfo(scores.dtype).min).softmax(-1) * keys
-    return View(maps, stack.mask, stack.mask)
+    return View(maps, stack.mask, view.key_mask)
 
 
 def _relations(stack: Shown, layer: int, *, of: str, heads: int | None = None) -> View:
     states: Tensor = getattr(stack, of)[layer]
-    return View(_scores(states, states, heads or stack.heads), stack.mask, stack.mask)
+    own = stack.heads if of == "query" else stack.key_heads or stack.heads
+    return View(_scores(states, states, heads or own), stack.mask, stack.mask)
 
 
 def _samples(stack: Shown, layer: int) -> View:
