@@ -38,7 +38,7 @@ format: .venv/dev
 	touch $@
 
 .venv/dev: .venv/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,tensorboard,transport,dev]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,tensorboard,transport,dev]"
 	touch $@
 
 clean:

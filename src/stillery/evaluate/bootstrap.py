@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.evaluate.correlation import pearson, spearman
+from stillery.evaluate.sets import resampled_sets
 
 __all__ = ["bounds", "replicates"]
 
@@ -32,8 +33,13 @@ class Counts:
 def replicates(
     gold: NDArray[Any], predictions: Sequence[NDArray[Any]], metric: str, *, draws: int, seed: int
 ) -> NDArray[np.float64]:
-    """The metric (percent) of each model on the same resamples of the examples: `[draws, models]`."""
+    """The metric (percent) of each model on the same resamples of the examples: `[draws, models]`.
+
+    Classes and scores are `[n]`, sets of labels `[n, labels]`.
+    """
     random = np.random.default_rng(seed)
+    if gold.ndim == 2:
+        return 100 * resampled_sets(gold, predictions, metric, draws, random)
     if metric in CORRELATIONS:
         return _resampled_rows(gold, predictions, CORRELATIONS[metric], draws, random)
     return _resampled_counts(gold, predictions, COUNTED[metric], draws, random)

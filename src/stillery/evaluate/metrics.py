@@ -13,6 +13,7 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from stillery.data.labels import Labels
 from stillery.evaluate.bootstrap import bounds, replicates
 from stillery.evaluate.correlation import pearson, spearman
+from stillery.evaluate.sets import SET_METRICS, score_sets
 from stillery.faults import Fault, nearest
 
 __all__ = ["agreement", "difference", "interval", "main_metric", "majority_collapse", "predicted", "score"]
@@ -34,14 +35,18 @@ def score(
     """Each metric's value in percent; correlations and Matthews times 100.
 
     Args:
-        gold: class indices or values `[n]`.
+        gold: class indices or values `[n]`, or 0 and 1 for each of several labels `[n, labels]`.
         logits: the model's outputs `[n, classes]`, or `[n, 1]` for regression.
         labels: the task's classes.
-        metrics: names among accuracy, f1 (two classes; class 1 is the positive one), f1_macro and matthews, or pearson
-            and spearman for regression; by default accuracy and f1_macro, or both correlations.
+        metrics: names among accuracy, f1 (two classes; of `labels.positive`, else of class 1), f1_macro and matthews,
+            or pearson and spearman for regression; by default accuracy and f1_macro, or both correlations. For
+            several labels f1_micro, f1_macro and accuracy (of the whole set), by default all three.
     """
     guess = predicted(logits, labels)
     _check_sizes(gold, guess)
+    if labels.multi:
+        return {name: 100 * score_sets(gold, guess, name) for name in _chosen(labels, metrics)}
+    gold, guess = _facing(gold, labels), _facing(guess, labels)
     measures = REGRESSION if labels.regression else CLASSIFICATION
     return {name: 100 * measures[name](gold, guess) for name in _chosen(labels, metrics)}
 
@@ -65,9 +70,10 @@ def interval(
     _check_sizes(gold, guess)
     _chosen(labels, [metric])
     if metric == "accuracy":
-        right = int((gold == guess).sum())
+        right = int((gold == guess).reshape(len(gold), -1).all(axis=1).sum())
         found = binomtest(right, len(gold)).proportion_ci(level, method="wilson")
         return 100 * float(found.low), 100 * float(found.high)
+    gold, guess = _facing(gold, labels), _facing(guess, labels)
     return bounds(replicates(gold, [guess], metric, draws=draws, seed=seed)[:, 0], level)
 
 
@@ -83,26 +89,32 @@ def difference(
 ) -> tuple[float, tuple[float, float]]:
     """Student minus teacher in percent, and its interval by a bootstrap that resamples both on the same examples."""
     value = score(gold, logits, labels, [metric])[metric] - score(gold, teacher_logits, labels, [metric])[metric]
-    guesses = [predicted(logits, labels), predicted(teacher_logits, labels)]
-    values = replicates(gold, guesses, metric, draws=draws, seed=seed)
+    guesses = [_facing(predicted(one, labels), labels) for one in (logits, teacher_logits)]
+    values = replicates(_facing(gold, labels), guesses, metric, draws=draws, seed=seed)
     return value, bounds(values[:, 0] - values[:, 1], level)
 
 
 def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels) -> float:
-    """Percent of examples given the same class by both; for regression 100 times the Pearson correlation of both."""
+    """Percent of examples given the same class by both, or of decisions about a label where there are several.
+
+    For regression 100 times the Pearson correlation of both.
+    """
     student, teacher = predicted(logits, labels), predicted(teacher_logits, labels)
     _check_sizes(teacher, student)
     return 100 * (pearson(student, teacher) if labels.regression else float((student == teacher).mean()))
 
 
 def majority_collapse(logits: NDArray[Any], labels: Labels) -> bool:
-    """Whether every example was given one and the same class (or, for regression, the same value)."""
+    """Whether every example was given one and the same class (or the same labels, or the same value)."""
     guess = predicted(logits, labels)
     return len(guess) > 0 and bool((guess == guess[0]).all())
 
 
 def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
-    """The class index of each row of logits `[n, classes]`, or the value of each row `[n, 1]` for regression."""
+    """The class index of each row of logits `[n, classes]`, or the value of each row `[n, 1]` for regression.
+
+    Of several labels 1 for those with a probability above one half and else 0, `[n, labels]`.
+    """
     width = 1 if labels.regression else labels.count
     if logits.ndim != 2 or logits.shape[1] != width:
         raise Fault(f"the model gives outputs of shape {list(logits.shape)}, the task needs {width} per example")
@@ -110,8 +122,16 @@ def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
     broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
     if len(broken):
         raise Fault(f"the model's outputs are not finite for {len(broken)} of {len(logits)} examples")
+    if labels.multi:
+        return (logits > 0).astype(np.int64)
     found: NDArray[Any] = logits[:, 0] if labels.regression else logits.argmax(axis=1)
     return found
+
+
+def _facing(classes: NDArray[Any], labels: Labels) -> NDArray[Any]:
+    """The classes with the positive one as 1, which only f1 can tell from the other way round."""
+    swapped = labels.kind == "classes" and labels.count == 2 and labels.positive == labels.names[0]
+    return 1 - classes if swapped else classes
 
 
 def _check_sizes(gold: NDArray[Any], guess: NDArray[Any]) -> None:
@@ -122,16 +142,18 @@ def _check_sizes(gold: NDArray[Any], guess: NDArray[Any]) -> None:
 
 
 def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
-    known = REGRESSION if labels.regression else CLASSIFICATION
+    known: Sequence[str] = {"score": list(REGRESSION), "labels": list(SET_METRICS)}.get(
+        labels.kind, list(CLASSIFICATION)
+    )
     if metrics is None:
-        return ["pearson", "spearman"] if labels.regression else ["accuracy", "f1_macro"]
+        return ["accuracy", "f1_macro"] if labels.kind == "classes" else list(known)
     if not metrics:
         raise Fault("no metric was asked for")
     for name in metrics:
         if name in known:
             continue
-        if name in REGRESSION or name in CLASSIFICATION:
-            task = "regression" if labels.regression else "classification"
+        if name in (*REGRESSION, *CLASSIFICATION, *SET_METRICS):
+            task = {"score": "regression", "labels": "several labels"}.get(labels.kind, "classification")
             raise Fault(f"metric {name!r} is not defined for {task}; known: {', '.join(sorted(known))}")
         raise Fault(f"unknown metric {name!r}; {nearest(name, known)}")
     if "f1" in metrics and labels.count != 2:

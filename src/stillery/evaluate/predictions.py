@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
+from scipy.special import expit, softmax
 from transformers import PreTrainedModel
 
 from stillery.atomic import atomic_file
@@ -24,7 +24,7 @@ from stillery.faults import Fault
 from stillery.models.trace import accepted_inputs
 from stillery.progress import track
 
-__all__ = ["predict_logits", "probabilities", "write_predictions"]
+__all__ = ["named_sets", "predict_logits", "probabilities", "write_predictions"]
 
 
 def predict_logits(
@@ -54,9 +54,17 @@ def predict_logits(
 
 
 def probabilities(logits: NDArray[Any], labels: Labels) -> NDArray[np.float32]:
-    """Softmax of each row `[n, classes]`; for regression the value itself `[n, 1]`."""
-    rows = logits if labels.regression else softmax(logits.astype(np.float64), axis=1)
-    return rows.astype(np.float32)
+    """Softmax of each row `[n, classes]`, sigmoids for several labels; for regression the value itself `[n, 1]`."""
+    if labels.regression:
+        return logits.astype(np.float32)
+    wide = logits.astype(np.float64)
+    rows: NDArray[np.float32] = (expit(wide) if labels.multi else softmax(wide, axis=1)).astype(np.float32)
+    return rows
+
+
+def named_sets(values: NDArray[Any], labels: Labels) -> list[list[str]]:
+    """The names of the labels that are 1 in each row `[n, labels]`."""
+    return [[labels.names[place] for place in np.flatnonzero(row)] for row in values]
 
 
 def write_predictions(
@@ -64,8 +72,9 @@ def write_predictions(
 ) -> None:
     """Write one row per example to a Parquet file, whole or not at all.
 
-    Columns: `id`, `label` (gold: class name or number, null without one), `prediction`, `probabilities` (a list; for
-    regression the value), and with a teacher `teacher_prediction` and `teacher_probabilities`.
+    Columns: `id`, `label` (gold: class name, list of names or number, null without one), `prediction`,
+    `probabilities` (a list; for regression the value), and with a teacher `teacher_prediction` and
+    `teacher_probabilities`.
     """
     columns = {"id": pa.array([str(name) for name in examples.ids], pa.string()), "label": _gold(examples, labels)}
     columns |= _outputs("", logits, labels)
@@ -85,11 +94,14 @@ def _outputs(prefix: str, logits: NDArray[Any], labels: Labels) -> dict[str, pa.
 
 def _gold(examples: Examples, labels: Labels) -> pa.Array:
     if examples.labels is None:
-        return pa.nulls(len(examples), pa.float32() if labels.regression else pa.string())
+        kinds = {"score": pa.float32(), "labels": pa.list_(pa.string())}
+        return pa.nulls(len(examples), kinds.get(labels.kind, pa.string()))
     return _named(examples.labels, labels)
 
 
 def _named(values: NDArray[Any], labels: Labels) -> pa.Array:
     if labels.regression:
         return pa.array(values.astype(np.float32), pa.float32())
+    if labels.multi:
+        return pa.array(named_sets(values, labels), pa.list_(pa.string()))
     return pa.array([labels.names[index] for index in values], pa.string())

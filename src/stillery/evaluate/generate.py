@@ -1,0 +1,241 @@
+"""Texts that sequence-to-sequence and causal models write."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from stillery.data.batches import Indices, in_order
+from stillery.data.tokens import Tokens
+from stillery.evaluate.mode import device_of, evaluating
+from stillery.faults import Fault, Gathered
+from stillery.models.quiet import quiet
+from stillery.progress import track
+
+__all__ = ["Decoding", "generate", "generate_ids"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Decoding:
+    """How a text is made from what a model says about the next token.
+
+    T5 is searched with 4 beams on WMT, BART with 5 on DART, both for at most 128 tokens.
+
+    Attributes:
+        beams: how many texts are kept at each step; 1 takes the likeliest token each time (greedy).
+        max_new_tokens: where a text is cut off, in tokens, its end token included.
+        min_new_tokens: no text ends before it has that many.
+        length_penalty: beams are ranked by log p / length^penalty; above 0 favours long texts, below 0 short ones.
+        no_repeat_ngram: no run of that many tokens appears twice in a text (a causal model's prompt counts as text);
+            0 allows every repetition.
+        sample: draw each token at random instead of searching for the likeliest text; needs one beam.
+        temperature: logits are divided by it before a token is drawn; below 1 is less random.
+        top_p: tokens are drawn from the likeliest ones that together have this probability.
+        early_stopping: stop as soon as there are as many finished texts as beams, not when no unfinished one could
+            still overtake the best of them.
+    """
+
+    beams: int = 4
+    max_new_tokens: int = 128
+    min_new_tokens: int = 0
+    length_penalty: float = 1.0
+    no_repeat_ngram: int = 0
+    sample: bool = False
+    temperature: float = 1.0
+    top_p: float = 1.0
+    early_stopping: bool = False
+
+    def __post_init__(self) -> None:
+        faults = Gathered()
+        if self.beams < 1:
+            faults.add(f"beams must be at least 1, not {self.beams}")
+        if self.max_new_tokens < 1:
+            faults.add(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+        if not 0 <= self.min_new_tokens <= self.max_new_tokens:
+            faults.add(f"min_new_tokens must be from 0 to max_new_tokens, not {self.min_new_tokens}")
+        if self.no_repeat_ngram < 0:
+            faults.add(f"no_repeat_ngram must be at least 0, not {self.no_repeat_ngram}")
+        if self.temperature <= 0:
+            faults.add(f"temperature must be above 0, not {self.temperature}")
+        if not 0 < self.top_p <= 1:
+            faults.add(f"top_p must be above 0 and at most 1, not {self.top_p}")
+        if self.sample and self.beams != 1:
+            faults.add(f"sampling draws one text at a time; set beams to 1, not {self.beams}")
+        if not self.sample and (self.temperature != 1 or self.top_p != 1):
+            faults.add("temperature and top_p count only when sampling; set sample")
+        faults.raise_any()
+
+
+def generate(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: Tokens,
+    *,
+    decoding: Decoding,
+    batch_size: int = 32,
+    seed: int = 0,
+    description: str = "generate",
+    progress: bool = True,
+) -> list[str]:
+    """What the model writes for each prompt, in the order of the examples, without prompt and special tokens.
+
+    Args:
+        model: an encoder-decoder or a causal model; it stays on its device, and nothing of it is changed.
+        tokenizer: the model's own.
+        tokens: the prompts; an encoder-decoder's are its inputs, a causal model goes on where they end.
+        decoding: how a text is searched for. It alone decides: the decoding settings a checkpoint comes with do not
+            count, but its start and end tokens, forced or forbidden ones do.
+        batch_size: prompts at a time. Neither it nor the padding changes a text that is searched for.
+        seed: decides what is sampled, together with `batch_size`.
+        description: what the progress bar is called.
+        progress: whether there is one.
+    """
+    texts = generate_ids(
+        model,
+        tokenizer,
+        tokens,
+        decoding=decoding,
+        batch_size=batch_size,
+        seed=seed,
+        description=description,
+        progress=progress,
+    )
+    return [str(tokenizer.decode(text, skip_special_tokens=True)) for text in texts]
+
+
+def generate_ids(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: Tokens,
+    *,
+    decoding: Decoding,
+    batch_size: int = 32,
+    seed: int = 0,
+    description: str = "generate",
+    progress: bool = True,
+) -> list[list[int]]:
+    """The token ids of what `generate` writes, as a target would be tokenised: with the end token, without the start.
+
+    A text cut off at `max_new_tokens` has no end token. Sequence-level distillation trains on a teacher's.
+    """
+    _check(model, tokens, decoding)
+    device = device_of(model)
+    pad, end = _pad_id(model, tokenizer), _end_ids(model, tokenizer)
+    batches = in_order(tokens.lengths, batch_size)
+    texts: list[list[int]] = [[] for _ in range(len(tokens))]
+    with evaluating(model), torch.inference_mode(), quiet(), _seeded(seed, device):
+        config = _generation_config(model, decoding, pad, end)
+        for index in track(batches, description) if progress else batches:
+            ids, mask = _padded(tokens, index, pad, left=not model.config.is_encoder_decoder)
+            inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+            written = cast(Any, model).generate(**inputs, generation_config=config)
+            # An encoder-decoder's text begins with its start token, a causal model's with the prompt.
+            start = 1 if model.config.is_encoder_decoder else ids.shape[1]
+            for row, text in zip(index, written[:, start:].tolist(), strict=True):
+                texts[row] = _up_to_end(text, end)
+    return texts
+
+
+def _check(model: PreTrainedModel, tokens: Tokens, decoding: Decoding) -> None:
+    name = type(model).__name__
+    if not model.can_generate():
+        raise Fault(f"{name} writes no text; a sequence-to-sequence or causal language model is needed")
+    if len(tokens) == 0:
+        raise Fault("there are no examples to generate from")
+    empty = int((tokens.lengths == 0).sum())
+    if empty:
+        first = int(tokens.lengths.argmin()) + 1
+        raise Fault(f"{empty} of {len(tokens)} prompts have no tokens to start from, the first is that of row {first}")
+    # Relative positions (T5) have no end, and no such entry.
+    limit = getattr(model.config, "max_position_embeddings", None)
+    longest, new = int(tokens.lengths.max()), decoding.max_new_tokens
+    needed = max(longest, new) if model.config.is_encoder_decoder else longest + new
+    if limit is not None and needed > limit:
+        raise Fault(
+            f"{name} has {limit} positions, too few for prompts of up to {longest} tokens and {new} new ones; "
+            "shorten the prompts or lower max_new_tokens"
+        )
+
+
+def _generation_config(model: PreTrainedModel, decoding: Decoding, pad: int, end: list[int]) -> GenerationConfig:
+    # What is not set here comes from the model's own generation_config: settings of decoding must therefore all be,
+    # those that a Decoding does not have (a published checkpoint may penalise repetition) to what changes nothing.
+    settings: dict[str, Any] = {
+        "num_beams": decoding.beams,
+        "max_new_tokens": decoding.max_new_tokens,
+        "min_new_tokens": decoding.min_new_tokens,
+        "length_penalty": decoding.length_penalty,
+        "no_repeat_ngram_size": decoding.no_repeat_ngram,
+        "do_sample": decoding.sample,
+        "early_stopping": decoding.early_stopping,
+        "repetition_penalty": 1.0,
+        "encoder_repetition_penalty": 1.0,
+        "encoder_no_repeat_ngram_size": 0,
+        "num_return_sequences": 1,
+        "return_dict_in_generate": False,
+        "use_cache": True,
+        "pad_token_id": pad,
+        "eos_token_id": end or None,
+    }
+    if decoding.sample:
+        settings |= {"temperature": decoding.temperature, "top_p": decoding.top_p}
+        settings |= {"top_k": 0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+    if model.config.is_encoder_decoder:
+        settings["decoder_start_token_id"] = _stated(model, "decoder_start_token_id")
+        if settings["decoder_start_token_id"] is None:
+            raise Fault(f"{type(model).__name__}: its configuration has no decoder_start_token_id to start a text with")
+    return GenerationConfig(**settings)
+
+
+def _padded(tokens: Tokens, index: Indices, pad: int, *, left: bool) -> tuple[Tensor, Tensor]:
+    """Token ids and attention mask of some prompts, `[prompts, longest]`."""
+    width = int(tokens.lengths[index].max())
+    ids = torch.full((len(index), width), pad, dtype=torch.long)
+    mask = torch.zeros_like(ids)
+    for row, example in enumerate(index):
+        prompt = torch.from_numpy(tokens.flat[tokens.offsets[example] : tokens.offsets[example + 1]])
+        place = slice(width - len(prompt), width) if left else slice(0, len(prompt))
+        ids[row, place] = prompt.long()
+        mask[row, place] = 1
+    return ids, mask
+
+
+def _up_to_end(text: list[int], end: list[int]) -> list[int]:
+    """A text with its first end token, without the padding behind it."""
+    size = next((place + 1 for place, token in enumerate(text) if token in end), len(text))
+    return text[:size]
+
+
+def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a text; some models have several."""
+    stated = _stated(model, "eos_token_id")
+    stated = tokenizer.eos_token_id if stated is None else stated
+    if stated is None:
+        return []
+    return [int(token) for token in stated] if isinstance(stated, list | tuple) else [int(stated)]
+
+
+def _pad_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
+    """The token that fills up a batch; any will do for models without one (GPT-2), because it is masked."""
+    found = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else _stated(model, "pad_token_id")
+    return int(found) if found is not None else (_end_ids(model, tokenizer) or [0])[0]
+
+
+def _stated(model: PreTrainedModel, name: str) -> Any:
+    values = (getattr(config, name, None) for config in (model.generation_config, model.config))
+    return next((value for value in values if value is not None), None)
+
+
+@contextmanager
+def _seeded(seed: int, device: torch.device) -> Iterator[None]:
+    """Random numbers that depend on the seed alone; after the block they go on as if it had not been."""
+    devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
+    with torch.random.fork_rng(devices=devices, device_type=kind):
+        torch.manual_seed(seed)
+        yield
