@@ -23,6 +23,13 @@ os.environ["OMP_NUM_THREADS"] = "1"
 Run = Callable[..., subprocess.CompletedProcess[str]]
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep the user's cache out of the tests, in this process and those it starts."""
+    os.environ["STILLERY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
+    os.environ.pop("STILLERY_CACHE_LIMIT", None)
+
+
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerBase:
     """MiniLM's tokenizer."""

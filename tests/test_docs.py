@@ -9,10 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+PAGES = ("design", "methods", "data", "tasks", "results/glue")
 
 
 def blocks(language: str) -> list[str]:
@@ -30,19 +35,36 @@ def folder(reviews: Path, tmp_path: Path) -> Path:
     for name, (columns, lines) in parts.items():
         with (tmp_path / name).open("w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([columns, *lines])
+    texts = [row[0] for row in rows]
+    (tmp_path / "logs.txt").write_text("\n".join(texts[1::4]), encoding="utf-8")
+    for place, labels in {
+        "mnli/train": [0, 1, 2],
+        "mnli/dev_matched": [0, 1, 2],
+        "mnli/dev_mismatched": [2, 1, 0],
+        "mnli/test_matched": [-1],
+        "mnli/test_mismatched": [-1],
+        "scitail/test": [0, 1],
+    }.items():
+        path = tmp_path / "glue" / f"{place}.parquet"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        first, second = ("premise", "hypothesis") if "mnli" in place else ("sentence1", "sentence2")
+        columns = {first: texts[:30], second: texts[30:60], "label": [labels[row % len(labels)] for row in range(30)]}
+        pq.write_table(pa.table(columns), path)
     return tmp_path
 
 
 def test_the_readmes_commands_run_as_written(folder: Path) -> None:
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("stillery ")]
-    assert [shlex.split(line)[1] for line in commands] == ["finetune", "distill", "evaluate", "predict"]
+    jobs = ["finetune", "distill", "evaluate", "predict", "distill", "finetune", "distill", "evaluate", "evaluate"]
+    assert [shlex.split(line)[1] for line in commands] == jobs
     for line in commands:
-        arguments = [sys.executable, "-m", "stillery", *shlex.split(line)[1:]]
+        arguments = [sys.executable, "-m", "stillery", *shlex.split(line, comments=True)[1:]]
         done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=300)
         assert done.returncode == 0, f"{line}\n{done.stderr}"
     with (folder / "labelled.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     assert len(rows) == 10
+    assert {path.name for path in (folder / "leaderboard").iterdir()} == {"MNLI-m.tsv", "MNLI-mm.tsv"}
     assert {row["prediction"] for row in rows} <= {"negative", "positive"}
     again = "distill --config small/run.toml --out again"
     assert again in README
@@ -93,7 +115,7 @@ def test_the_design_names_every_room_and_file_there_is() -> None:
         )
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "docs/design.md", "docs/methods.md"])
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", *(f"docs/{name}.md" for name in PAGES)])
 def test_links_lead_somewhere(page: str) -> None:
     text = (ROOT / page).read_text(encoding="utf-8")
     for target in re.findall(r"\]\(([^)#]+)", text):

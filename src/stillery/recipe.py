@@ -99,8 +99,28 @@ class Shown(Protocol):
         """What a family adds to the scores before its softmax (MPNet's relative positions), where it does."""
 
     @property
+    def rotated_query(self) -> Mapping[int, Tensor]:
+        """The queries of the scores, where a family turns them by their positions."""
+
+    @property
+    def rotated_key(self) -> Mapping[int, Tensor]:
+        """The keys of the scores, as the queries."""
+
+    @property
     def heads(self) -> int:
         """Attention heads."""
+
+    @property
+    def key_heads(self) -> int | None:
+        """How many heads of keys and values there are, where several queries' heads share one."""
+
+    @property
+    def scale(self) -> float | None:
+        """What QK^T is multiplied by; 1 / sqrt of a head's size where None."""
+
+    @property
+    def causal(self) -> bool:
+        """Whether a token looks at none behind it."""
 
     @property
     def depth(self) -> int:
@@ -225,7 +245,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Matching of the teacher's predictions (on regression: mean squared error of the outputs)."""
+    """Matching of the teacher's predictions (of a score: mean squared error; of several labels: of each)."""
 
     divergence: Divergence
     temperature: float = 1.0
@@ -259,7 +279,8 @@ class Mixing:
 class Stage:
     """A share of the training steps with its own losses: matches, prediction matching, and the labels' loss.
 
-    A stage without the labels' loss may train on supplementary texts, which need no labels.
+    A stage without the labels' loss may train on supplementary texts, which need no labels; one of layers alone may
+    have another teacher.
     """
 
     name: str = "train"
@@ -269,6 +290,7 @@ class Stage:
     share: float = 1.0
     mixing: Mixing | None = None
     data: Literal["task", "supplementary"] = "task"
+    teacher: Literal["task", "supplementary"] = "task"
 
     @property
     def needs_teacher(self) -> bool:

@@ -9,7 +9,7 @@ import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
-from typing import Protocol
+from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from stillery.faults import Fault
 from stillery.parts._wide import wide
-from stillery.parts.divergence import logit_mse
+from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
-from stillery.recipe import Around, Batched, Clock, Layers, Match, Pairs, Representation, Shown, Stage, View
+from stillery.recipe import Around, Batched, Clock, Layers, Match, Pairs, Prediction, Representation, Shown, Stage, View
 
-__all__ = ["Mixed", "Showing", "Views", "flat_layers", "judges_of", "modules_of", "stage_terms", "takes_keys"]
+__all__ = ["Kind", "Mixed", "Showing", "Views", "flat_layers", "judges_of", "modules_of", "stage_terms", "takes_keys"]
 
 
 class Showing(Protocol):
@@ -31,10 +31,12 @@ class Showing(Protocol):
     def logits(self) -> Tensor:
         """[batch, classes]."""
 
-    @property
-    def encoder(self) -> Shown:
-        """What its layers showed."""
+    def stack(self, name: str | None = None) -> Shown:
+        """What the layers of a stack showed, by its name; those of the model's first where none is given."""
 
+
+Kind = Literal["classes", "labels", "score"]
+"""What the models predict: one class, any of several labels, or a score."""
 
 Views = Mapping[str, Showing]
 """What a model showed of each view of a batch: plain, mixed."""
@@ -125,7 +127,7 @@ def stage_terms(
     labels: Tensor | None,
     clock: Clock,
     *,
-    regression: bool = False,
+    kind: Kind = "classes",
     projections: Mapping[str, nn.Module] | None = None,
     flows: Mapping[str, nn.Module] | None = None,
     judges: Mapping[str, nn.Module] | None = None,
@@ -136,13 +138,11 @@ def stage_terms(
     terms: dict[str, Tensor] = {}
     if stage.hard_weight:
         assert labels is not None
-        terms["hard"] = _hard(student["plain"].logits, labels, regression)
+        terms["hard"] = _hard(student["plain"].logits, labels, kind)
     if stage.prediction is not None:
-        soft = stage.prediction
-        divergence = logit_mse if regression else soft.divergence
-        terms["soft"] = divergence(student["plain"].logits, teacher["plain"].logits, soft.temperature, soft.square)
+        terms["soft"] = _soft(stage.prediction, student["plain"].logits, teacher["plain"].logits, kind)
     for match in stage.matches:
-        depths = next(iter(student.values())).encoder.depth, next(iter(teacher.values())).encoder.depth
+        depths = next(iter(student.values())).stack().depth, next(iter(teacher.values())).stack().depth
         pairs = match.pair(*depths, clock)
         if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
             raise Fault(
@@ -154,11 +154,11 @@ def stage_terms(
             terms[match.name] = _consistency(match, pairs, student, mixed)
         elif match.judge is not None:
             assert judges is not None and index is not None
-            batch = Batched(labels=labels, index=index, match=match.name, regression=regression)
-            rows = _judged(match, pairs, student[match.view].encoder, teacher[match.view].encoder)
+            batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score")
+            rows = _judged(match, pairs, student[match.view].stack(), teacher[match.view].stack())
             terms[match.name] = judges[match.shared or match.name](rows, batch)
         else:
-            ours, theirs = student[match.view].encoder, teacher[match.view].encoder
+            ours, theirs = student[match.view].stack(), teacher[match.view].stack()
             projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
             terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow)
     return terms
@@ -175,12 +175,23 @@ def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[
     ]
 
 
-def _hard(logits: Tensor, labels: Tensor, regression: bool) -> Tensor:
-    """The labels' loss: cross entropy, or squared error on regression."""
-    if regression:
+def _hard(logits: Tensor, labels: Tensor, kind: Kind) -> Tensor:
+    """The labels' loss: cross entropy, that of yes and no for each of several labels, or squared error of a score."""
+    if kind == "score":
         values = wide(logits).squeeze(-1)
         return F.mse_loss(values, labels.to(values.dtype))
+    if kind == "labels":
+        values = wide(logits)
+        return F.binary_cross_entropy_with_logits(values, labels.to(values.dtype))
     return F.cross_entropy(wide(logits), labels)
+
+
+def _soft(soft: Prediction, student: Tensor, teacher: Tensor, kind: Kind) -> Tensor:
+    """How far the predictions are apart; a score has no distribution, several labels have one each."""
+    if kind == "labels":
+        return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
+    divergence = logit_mse if kind == "score" else soft.divergence
+    return divergence(student, teacher, soft.temperature, soft.square)
 
 
 def _match_term(
@@ -237,8 +248,8 @@ def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed) -> Te
     """
     values = []
     for layer, _ in pairs:
-        view = match.represent.show(student["mixed"].encoder, layer)
-        target = mixed(match.represent.show(student["plain"].encoder, layer).values)
+        view = match.represent.show(student["mixed"].stack(), layer)
+        target = mixed(match.represent.show(student["plain"].stack(), layer).values)
         values.append(_measured(match, view.values, target.detach() if match.detach else target, view))
     stacked = torch.stack(values)
     return stacked.sum() if match.over_pairs == "sum" else stacked.mean()

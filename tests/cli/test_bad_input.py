@@ -29,7 +29,7 @@ def place(tmp_path_factory, tiny_teacher, reviews, scores, make_bert, texts, tok
 
     (folder / "empty.csv").write_text("")
     (folder / "header.csv").write_text("text,label\n")
-    (folder / "note.txt").write_text("text,label\na,b\n")
+    (folder / "note.xml").write_text("text,label\na,b\n")
     (folder / "ragged.csv").write_text("text,label\na,negative\nb,positive,c\n")
     (folder / "latin.csv").write_bytes("text,label\ncafé,negative\n".encode("latin-1"))
     (folder / "array.jsonl").write_text('[{"text": "a"}]\n')
@@ -101,7 +101,7 @@ CASES = [
     (f"{TUNE} --data {{nowhere.csv}}", "no such file nowhere.csv"),
     (f"{DISTILL} --data {{empty.csv}}", "empty.csv empty header rows"),
     (f"{TUNE} --data {{header.csv}}", "header.csv header but no rows"),
-    (f"{TUNE} --data {{note.txt}}", "note.txt format .csv .parquet"),
+    (f"{TUNE} --data {{note.xml}}", "note.xml format .csv .parquet"),
     (f"{TUNE} --data {{ragged.csv}}", "ragged.csv row 2 3 fields quotes"),
     (f"{TUNE} --data {{latin.csv}}", "latin.csv row 1 UTF-8"),
     (f"{TUNE} --data {{array.jsonl}}", "array.jsonl one JSON object per line"),

@@ -54,6 +54,7 @@ COMMANDS = {
     "pairs": ("method", "teacher-layers", "layers", "epoch", "seed", "json"),
     "layers": ("json",),
     "check": (),
+    "cache": ("json",),
 }
 
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import tomllib
 from pathlib import Path
 
 import pytest
 
+from stillery import methods
 from stillery.faults import Fault
 from stillery.jobs.presets import PRESETS
 from stillery.jobs.runfile import ask
-from stillery.jobs.settings import Distill
+from stillery.jobs.settings import Distill, Finetune
 
 RECIPE = """
 from stillery.parts import divergence, pair, represent
@@ -98,15 +100,16 @@ def test_switches_reach_the_run_and_its_file(tiny_teacher: Path, reviews: Path, 
 
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_is_a_run(name: str) -> None:
-    asked = ask(Distill, {"teacher": "t", "data": "d.csv", "layers": 3, "preset": name})
+    job, given = PRESETS[name].job, {"data": "d.csv", "preset": name}
+    distils = job == "distill"
+    asked = ask(Distill, {"teacher": "t", "layers": 3} | given) if distils else ask(Finetune, {"model": "m"} | given)
     assert not asked.faults
     for setting, value in PRESETS[name].settings.items():
         if setting not in ("layers", "options"):
-            groups = (asked.run.method, asked.run.training, asked.run.student)
+            groups = [getattr(asked.run, item.name) for item in dataclasses.fields(asked.run)]
             assert next(getattr(group, setting) for group in groups if hasattr(group, setting)) == value
-    from stillery import methods
-
-    methods.build(asked.run.method.method, asked.run.method.method_options())
+    if distils:
+        methods.build(asked.run.method.method, asked.run.method.method_options())
 
 
 def test_what_is_given_beside_a_preset_wins() -> None:

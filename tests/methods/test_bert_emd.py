@@ -171,7 +171,7 @@ def test_states_and_attention_share_the_mean_of_their_weights(separate: bool, ti
     wanted = student_sizes(StudentShape(layers=2), loaded.model.config, "teacher")
     student = build(teacher=loaded, source=loaded, wanted=wanted, init="random", seed=3).model
     stages = methods.build("bert-emd", {"separate": separate}).stages
-    objective = Objective(student, stages, teacher=sizes(loaded.model.config), regression=False, seed=0)
+    objective = Objective(student, stages, teacher=sizes(loaded.model.config), seed=0)
     objective(inputs, None, {"plain": shown}, Clock(), {"examples": 1.0, "tokens": 1.0, "pairs": 1.0})
     flows = [objective.flows["0"][name] for name in ("hidden", "attention")]
     alone = []

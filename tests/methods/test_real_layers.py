@@ -39,7 +39,7 @@ def students(minilm: RealTeacher) -> dict[str, PreTrainedModel]:
 
 def objective_of(student: PreTrainedModel, stages: tuple[Stage, ...], minilm: RealTeacher) -> Objective:
     return Objective(
-        copy.deepcopy(student), stages, teacher=minilm.sizes, regression=False, seed=0,
+        copy.deepcopy(student), stages, teacher=minilm.sizes, seed=0,
         examples=int(minilm.batch.index.max()) + 1,
     )  # fmt: skip
 

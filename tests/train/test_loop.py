@@ -55,7 +55,7 @@ def test_accumulating_4_times_8_equals_32_at_once(
     for batch_size, accumulate in ((32, 1), (8, 4)):
         settings = dataclasses.replace(FAST, batch_size=batch_size, accumulate=accumulate, epochs=2)
         stages = methods.build(method).stages
-        objective = Objective(student_of(2, width=16, heads=2), stages, teacher=teacher_sizes, regression=False, seed=0)
+        objective = Objective(student_of(2, width=16, heads=2), stages, teacher=teacher_sizes, seed=0)
         outcome = run(tmp_path / f"{accumulate}", objective, data, settings, teacher)
         assert outcome.steps == 4
         finished.append(objective.state_dict())
@@ -72,7 +72,7 @@ def test_terms_are_logged_under_their_names_with_gradient_norms(
 ) -> None:
     settings = dataclasses.replace(FAST, grad_norms=True, tensorboard=True)
     stages = methods.build("layer-forward").stages
-    objective = Objective(student_of(2), stages, teacher=teacher_sizes, regression=False, seed=0)
+    objective = Objective(student_of(2), stages, teacher=teacher_sizes, seed=0)
     run(tmp_path, objective, data, settings, teacher)
     logged = events(tmp_path, "train")
     assert [event["step"] for event in logged] == [1, 2, 3, 4]
@@ -97,7 +97,7 @@ def test_gradients_are_clipped_projections_included(
 
     monkeypatch.setattr(torch.nn.utils, "clip_grad_norm_", watch)
     stages = methods.build("layer-forward").stages
-    objective = Objective(student_of(2, width=16, heads=2), stages, teacher=teacher_sizes, regression=False, seed=0)
+    objective = Objective(student_of(2, width=16, heads=2), stages, teacher=teacher_sizes, seed=0)
     run(tmp_path, objective, data, FAST, teacher)
     assert len(clipped) == 4
     assert all({id(parameter) for parameter in objective.projections.parameters()} <= seen for seen in clipped)
@@ -125,7 +125,7 @@ def test_the_best_weights_are_kept_and_patience_stops(
         return {"accuracy": next(scores)}
 
     settings = dataclasses.replace(FAST, keep="best", eval_every=1, patience=2, epochs=3)
-    objective = Objective(student_of(2), methods.build("none").stages, teacher=teacher_sizes, regression=False, seed=0)
+    objective = Objective(student_of(2), methods.build("none").stages, teacher=teacher_sizes, seed=0)
     outcome = run(tmp_path, objective, data, settings, teacher, score)
     assert outcome == dataclasses.replace(outcome, steps=4, kept_step=2, stopped_early=True)
     for name, value in objective.student.state_dict().items():
@@ -138,7 +138,7 @@ def test_keep_last_keeps_the_last(
 ) -> None:
     scores = iter([70.0, 60.0, 50.0, 40.0])
     settings = dataclasses.replace(FAST, eval_every=1)
-    objective = Objective(student_of(2), methods.build("none").stages, teacher=None, regression=False, seed=0)
+    objective = Objective(student_of(2), methods.build("none").stages, teacher=None, seed=0)
     outcome = run(tmp_path, objective, data, settings, teacher, lambda model: {"accuracy": next(scores)})
     assert outcome.kept_step == outcome.steps == 4
 
@@ -154,7 +154,7 @@ def test_a_loss_that_is_not_finite_stops_the_run(
         return distance.mse(student, teacher, mask, reduction) * (float("nan") if calls > 2 else 1.0)
 
     match = Match(name="broken", represent=represent.tokens, pair=lambda m, n, clock: [(m, n)], distance=broken)
-    objective = Objective(student_of(2), (Stage(matches=(match,)),), teacher=teacher_sizes, regression=False, seed=0)
+    objective = Objective(student_of(2), (Stage(matches=(match,)),), teacher=teacher_sizes, seed=0)
     with pytest.raises(Stopped) as caught:
         run(tmp_path, objective, data, FAST, teacher)
     assert "step 3" in str(caught.value) and "broken" in str(caught.value)
@@ -166,7 +166,7 @@ def test_stages_run_one_after_the_other(
 ) -> None:
     hidden = Match(name="hidden", represent=represent.tokens, pair=pair.forward, distance=distance.mse)
     stages = (Stage(name="layers", matches=(hidden,), hard_weight=0, share=3), Stage(name="labels", share=1))
-    objective = Objective(student_of(2), stages, teacher=teacher_sizes, regression=False, seed=0)
+    objective = Objective(student_of(2), stages, teacher=teacher_sizes, seed=0)
     before = objective.student.classifier.weight.clone()
     scored_at: list[int] = []
     settings = dataclasses.replace(FAST, epochs=2, eval_every=1)
@@ -194,7 +194,7 @@ def test_the_same_seed_gives_the_same_weights_with_dropout_on(
     finished = []
     for number, seed in enumerate((5, 5, 6)):
         student = build(teacher=teacher, source=teacher, wanted=wanted, init="even", seed=0).model
-        objective = Objective(student, methods.build("kd").stages, teacher=teacher_sizes, regression=False, seed=0)
+        objective = Objective(student, methods.build("kd").stages, teacher=teacher_sizes, seed=0)
         torch.rand(number * 7)  # what a program drew before must not matter
         run(tmp_path / str(number), objective, data, dataclasses.replace(FAST, seed=seed), teacher)
         finished.append(torch.cat([value.flatten() for value in student.state_dict().values()]))
@@ -209,7 +209,7 @@ def test_a_later_stage_in_fp16_has_the_gradients_of_fp32(
     stages = (Stage(name="layers", matches=(hidden,), hard_weight=0, share=1), Stage(name="labels", share=1))
     norms = {}
     for precision in ("fp32", "fp16"):
-        objective = Objective(student_of(2), stages, teacher=teacher_sizes, regression=False, seed=0)
+        objective = Objective(student_of(2), stages, teacher=teacher_sizes, seed=0)
         folder = tmp_path / precision
         folder.mkdir()
         train(

@@ -37,13 +37,13 @@ def losses_of(
     name: str, student: PreTrainedModel, teacher: Loaded, sizes: Sizes, batch: Batch, options=None, seed=0
 ) -> tuple[Objective, Losses]:
     stages = methods.build(name, options).stages
-    objective = Objective(student, stages, teacher=sizes, regression=False, seed=seed, examples=64)
+    objective = Objective(student, stages, teacher=sizes, seed=seed, examples=64)
     return objective, losses_in(objective, LiveTeacher(teacher.model), batch, Clock(seed=seed))
 
 
 def losses_in(objective: Objective, teacher: LiveTeacher, batch: Batch, clock: Clock, share=WHOLE) -> Losses:
     mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0)) if objective.stages[clock.stage].mixing else None
-    needs = everything(objective.depths[1])
+    needs = everything(objective.depths[0][1])
     shown = {"plain": teacher(batch.inputs, needs)}
     if mixed:
         shown["mixed"] = teacher(batch.inputs, needs, mixed)
@@ -144,7 +144,7 @@ def test_parts_of_a_step_add_up_to_the_whole(
 ) -> None:
     student = student_of(2).eval()
     stages = methods.build(name).stages
-    objective = Objective(student, stages, teacher=teacher_sizes, regression=False, seed=0, examples=64)
+    objective = Objective(student, stages, teacher=teacher_sizes, seed=0, examples=64)
     live, index = LiveTeacher(teacher.model), np.arange(32)
 
     def terms(part: np.ndarray) -> dict[str, torch.Tensor]:
@@ -199,7 +199,7 @@ def test_regression_matches_values(teacher_sizes, student_of: StudentOf, teacher
     stages = methods.build("kd", {"hard_weight": 0.25, "temperature": 3}).stages
     student = student_of(2)
     student.classifier = torch.nn.Linear(32, 1)
-    objective = Objective(student, stages, teacher=teacher_sizes, regression=True, seed=0)
+    objective = Objective(student, stages, teacher=teacher_sizes, kind="score", seed=0)
     shown = LiveTeacher(teacher.model)(batch.inputs, everything(0))
     object.__setattr__(shown, "logits", shown.logits[:, :1])
     labels = torch.linspace(0, 5, 8)

@@ -38,13 +38,15 @@ def one_step(
     stage_number: int = 0,
 ) -> None:
     """Run the losses of a stage and their gradients on a batch."""
-    objective = Objective(student, recipe.stages, teacher=teacher_sizes, regression=regression, seed=0, examples=64)
+    objective = Objective(
+        student, recipe.stages, teacher=teacher_sizes, kind="score" if regression else "classes", seed=0, examples=64
+    )
     clock = Clock(stage=stage_number, stage_step=1, stage_steps=2)
     stage, live = recipe.stages[stage_number], LiveTeacher(teacher.model)
     mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0)) if stage.mixing else None
-    shown = {"plain": live(batch.inputs, needs_of(stage, *objective.depths, clock, "plain")[1])}
+    shown = {"plain": live(batch.inputs, needs_of(stage, *objective.depths[stage_number], clock, "plain")[1])}
     if mixed:
-        shown["mixed"] = live(batch.inputs, needs_of(stage, *objective.depths, clock, "mixed")[1], mixed)
+        shown["mixed"] = live(batch.inputs, needs_of(stage, *objective.depths[stage_number], clock, "mixed")[1], mixed)
     share = dict.fromkeys(("examples", "tokens", "pairs", "mixed tokens", "mixed pairs"), 1.0)
     losses = objective(batch.inputs, batch.labels, shown, clock, share, mixed, torch.from_numpy(batch.index))
     losses.total.backward()

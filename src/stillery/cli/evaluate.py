@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -20,7 +21,14 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     against: Annotated[str | None, typer.Option(help="A teacher to compare with.")] = None,
     part: Annotated[
-        str | None, typer.Option(help="train, dev or test.  [default: a whole file; of a folder or task, test]")
+        str | None,
+        typer.Option(
+            help="train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]"
+        ),
+    ] = None,
+    submission: Annotated[
+        Path | None,
+        typer.Option(help="Folder for predictions on a GLUE task's test part, in the leaderboard's format."),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
@@ -30,7 +38,7 @@ def evaluate(
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.evaluate import run_evaluate
 
-    found = run_evaluate(model, data, against=against, part=part, batch_size=batch_size)
+    found = run_evaluate(model, data, against=against, part=part, batch_size=batch_size, submission=submission)
     if json:
         print_json(found)
     else:

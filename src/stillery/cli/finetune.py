@@ -9,25 +9,26 @@ import typer
 
 from stillery.cli.options import with_settings
 from stillery.jobs.runfile import ask, file_to_resume
-from stillery.jobs.settings import DataSettings, Finetune
+from stillery.jobs.settings import ConditionSettings, DataSettings, Finetune, RestartSettings
 from stillery.setting import option_name
 from stillery.train.settings import Training
 
 __all__ = ["finetune"]
 
 
-@with_settings(DataSettings, Training)
+@with_settings(DataSettings, ConditionSettings, RestartSettings, Training)
 def finetune(
     settings: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
     model: Annotated[
         str | None, typer.Option(help="Pretrained model: a folder, minilm-l6, or a name on the hub.")
     ] = None,
+    preset: Annotated[str | None, typer.Option(help="A paper's settings; see `stillery methods --presets`.")] = None,
     config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
     """Fine-tune a pretrained model on your labelled text."""
-    given = {"model": model} | settings
+    given = {"model": model, "preset": preset} | settings
     asked = ask(Finetune, given, config or file_to_resume(out, resume, given), option_name)
     from stillery.cli.show import show_result
     from stillery.jobs.finetune import run_finetune

@@ -25,9 +25,13 @@ def layers(
         f"{found['model']}: {found['type']}, {found['parameters']:,} parameters, vocabulary of {found['vocabulary']:,}"
     )
     for stack in found["stacks"]:
-        print(f"{stack['name']}: {stack['layers']} layers, width {stack['width']}, {stack['heads']} heads, "
+        shared = "" if stack["key_heads"] == stack["heads"] else f" ({stack['key_heads']} of keys and values)"
+        print(f"{stack['name']}: {stack['layers']} layers, width {stack['width']}, {stack['heads']} heads{shared}, "
               f"inner width {stack['inner']}")  # fmt: skip
         for row in stack["rows"]:
             print(f"  {row['layer']:>3}  {row['name']:<40} {row['parameters']:>12,}")
+    if found["tied_head"] is not None:
+        print(f"head: the next token, {'tied to the embeddings' if found['tied_head'] else 'with weights of its own'}")
+        return
     labels = found["labels"]
     print(f"head: {', '.join(labels) if labels else 'none (fine-tune it before it can teach)'}")

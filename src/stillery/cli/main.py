@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from stillery.cli.cache import cache
 from stillery.cli.check import check
 from stillery.cli.demo import demo
 from stillery.cli.distill import distill
@@ -18,6 +19,7 @@ from stillery.cli.layers import layers
 from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.predict import predict
+from stillery.cli.tasks import tasks
 from stillery.faults import Fault, Stopped
 
 __all__ = ["app", "main"]
@@ -33,8 +35,9 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, finetune, distill, evaluate, predict, methods, pairs, layers, check):
+for command in (demo, finetune, distill, evaluate, predict, methods, pairs, layers, check, cache):
     app.command()(command)
+app.add_typer(tasks)
 
 
 @app.callback(invoke_without_command=True)
@@ -77,6 +80,10 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         # The reader of our output went away, as `| head` does; what is still buffered has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _READER_GONE
+    except OSError as error:
+        # What no job foresaw: a full disk, a name longer than the file system takes.
+        place = f"{str(error.filename)[:200]}: " if error.filename else ""
+        _fail([f"{place}{error.strerror or error}"], 2)
     if code == _INTERRUPTED:
         _fail(["interrupted; finetune and distill go on with --resume"], code)
     sys.exit(code)

@@ -20,7 +20,7 @@ def methods(
     from stillery.cli.show import print_json
 
     if presets:
-        _show_presets()
+        _show_presets(as_json=json)
         return
     described = [known.describe(one) for one in ([name] if name else known.names())]
     if json:
@@ -35,11 +35,15 @@ def methods(
         print("\n`stillery methods NAME` shows a method's paper, parts and options.")
 
 
-def _show_presets() -> None:
+def _show_presets(*, as_json: bool) -> None:
+    from stillery.cli.show import print_json
     from stillery.jobs.presets import PRESETS
 
+    if as_json:
+        print_json({name: vars(preset) for name, preset in PRESETS.items()})
+        return
     for name, preset in PRESETS.items():
-        print(f"{name:<22} {preset.source}")
+        print(f"{name:<28} {preset.job:<9} {preset.source}")
 
 
 def _parts(match: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ __all__ = ["predict"]
 
 def predict(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
-    data: Annotated[Path, typer.Option(help="A CSV, TSV, JSON Lines or Parquet file with texts.")],
+    data: Annotated[Path, typer.Option(help="A CSV, TSV, JSON Lines, Parquet or text file with texts.")],
     out: Annotated[Path, typer.Option(help="File to write; its suffix decides the format.")],
     text: Annotated[str | None, typer.Option(help="Column with the text.  [default: found by name]")] = None,
     text_pair: Annotated[

@@ -33,6 +33,11 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
         teacher = metrics.get("teacher_metrics", {}).get(name)
         beside = f"   teacher {teacher:.2f}" if teacher is not None else ""
         print(f"  {name:<10} {value:6.2f}  (95%: {low:.2f} to {high:.2f}){beside}")
+    for part, beside in metrics.get("also", {}).items():
+        values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
+        print(f"  {part} ({beside['examples']} examples): {values}")
+    for file in metrics.get("submission", []):
+        print(f"  {file}")
     if "agreement" in metrics:
         difference = metrics["difference"]
         low, high = difference["interval"]
@@ -42,6 +47,15 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
         )
 
 
+def _show_training(training: Mapping[str, Any]) -> None:
+    """Print the dev part's main metric at the best and at the last scoring."""
+    best, last = training.get("dev_best"), training.get("dev_last")
+    if best and last:
+        name = next(iter(best))
+        kept = f"kept: step {training['kept_step']} of {training['steps']}"
+        print(f"  dev {name}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
+
+
 def show_result(result: Result) -> None:
     """Print what a run came to and where it is, once however many processes ran it."""
     from accelerate import PartialState
@@ -49,6 +63,7 @@ def show_result(result: Result) -> None:
     if not PartialState().is_main_process:
         return
     show_evaluation(result.metrics)
+    _show_training(result.metrics["training"])
     cost = result.metrics["cost"]
     faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
     print(

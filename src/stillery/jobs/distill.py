@@ -4,21 +4,36 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from stillery import methods
 from stillery.data.examples import Examples, Parts
 from stillery.data.labels import Labels
 from stillery.faults import Gathered
+from stillery.jobs.classification import Classification, data_fingerprint
+from stillery.jobs.conditions import under
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of, supplementary_texts
-from stillery.jobs.recipe import check_learns, check_steps, chosen_recipe, on_supplementary, recipe_fingerprint
-from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training, data_fingerprint
+from stillery.jobs.recipe import (
+    check_learns,
+    check_one_class,
+    check_steps,
+    check_unlabelled,
+    chosen_recipe,
+    on_supplementary,
+    recipe_fingerprint,
+    with_another_teacher,
+    without_labels,
+)
+from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings, StudentSettings
 from stillery.jobs.student import make_student
 from stillery.models.choices import LAYER_CHOICES
 from stillery.models.family import sizes
-from stillery.models.load import Loaded, fingerprint, load_classifier, weights_fingerprint
+from stillery.models.load import Loaded, check_same_tokenizer, fingerprint, load_classifier, weights_fingerprint
 from stillery.models.projected import head_of
 from stillery.models.student import Student
 from stillery.recipe import Clock, Recipe, Stage
@@ -33,31 +48,44 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     run, faults = asked.run, asked.gathered()
     recipe: Recipe | None = None
     teacher: Loaded | None = None
+    ild_teacher: Loaded | None = None
     parts: Parts | None = None
+    conditions: dict[str, Any] = {}
     student: Student | None = None
     if out is not None:
         with faults.catch():
             check_place(out)
     check_training(run.training, faults)
+    if run.data.unlabelled:
+        run = dataclasses.replace(run, method=without_labels(run.method))
     if asked.clear("method"):
         with faults.catch():
             recipe = chosen_recipe(run.method, own)
+            if run.method.ild_teacher is not None:
+                recipe = with_another_teacher(recipe)
             check_learns(recipe.stages, faults)
+            if run.data.unlabelled:
+                check_unlabelled(recipe.stages, run.method.recipe or run.method.method, faults)
     if asked.clear("teacher"):
         with faults.catch():
             teacher = load_classifier(run.teacher)
+    with faults.catch():
+        ild_teacher = _ild_teacher(run.method.ild_teacher, teacher)
     if asked.clear(*EXAMPLES):
         with faults.catch():
             parts = parts_of(run.data, Labels.of_model(teacher.model.config) if teacher else None)
+            parts, conditions = under(run.condition, parts)
     texts: Examples | None = None
     with faults.catch():
-        texts = supplementary_texts(run.method.ild_data, run.method.ild_task, run.data)
+        texts = supplementary_texts(run.method, run.data)
         if recipe is not None:
             recipe = on_supplementary(recipe, texts is not None)
     if run.method.ild_max_length is not None and run.method.ild_data is None and run.method.ild_task is None:
         faults.add("--ild-max-length is for the texts of --ild-data or --ild-task, and neither is given")
     if recipe is not None and parts is not None:
         check_steps(recipe.stages, run.training, len(parts.train), faults)
+        if parts.labels.multi:
+            check_one_class(recipe.stages, run.method.recipe or run.method.method, faults)
     settings = _resolved_student(run.student, recipe)
     if not asked.clear("head") or (recipe is None and run.student.head is None):
         # Which head is meant is not known, so there is nothing to say about its options.
@@ -75,11 +103,17 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     if student is not None and teacher is not None and recipe is not None and depth_clear:
         with faults.catch():
             ours, theirs = student.model.config, teacher.model.config
-            types = (ours.model_type, theirs.model_type)
-            check_stages(recipe.stages, sizes(ours), sizes(theirs), clock, types)
+            other = ild_teacher.model.config if ild_teacher is not None else theirs
+            for stage in recipe.stages:
+                teaching = other if stage.teacher == "supplementary" else theirs
+                types = (ours.model_type, teaching.model_type)
+                with faults.catch():
+                    check_stages([stage], sizes(ours), sizes(teaching), clock, types)
     faults.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
     prints = {"data": data_fingerprint(parts), "teacher": fingerprint(teacher)}
+    if ild_teacher is not None:
+        prints["ild_teacher"] = fingerprint(ild_teacher)
     if texts is not None:
         prints["ild_data"] = texts.fingerprint[:16]
     if run.method.recipe is not None:
@@ -87,10 +121,10 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     if run.student.init_from is not None or settings.init not in (*LAYER_CHOICES, "random"):
         prints["init"] = weights_fingerprint(student.model)
     check_fingerprints(run.fingerprints, prints)
-    depths = sizes(student.model.config).layers, sizes(teacher.model.config).layers
+    depth, taught_by = sizes(student.model.config).layers, {"task": teacher, "supplementary": ild_teacher or teacher}
     resolved = dataclasses.replace(
         run,
-        student=dataclasses.replace(settings, layers=depths[0]),
+        student=dataclasses.replace(settings, layers=depth),
         method=_resolved_method(run.method),
         fingerprints=prints,
     )
@@ -99,13 +133,29 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         model=student.model,
         tokenizer=teacher.tokenizer,
         teacher=teacher,
-        parts=parts,
+        ild_teacher=ild_teacher,
+        subject=Classification(parts=parts, supplementary=texts),
+        conditions=conditions,
         stages=recipe.stages,
-        supplementary=texts,
         origin=student.origin,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
-        pairs={match.name: pairs_of(match, *depths, clock) for stage in recipe.stages for match in stage.matches},
+        pairs={
+            match.name: pairs_of(match, depth, sizes(taught_by[stage.teacher].model.config).layers, clock)
+            for stage in recipe.stages
+            for match in stage.matches
+        },
     )
+
+
+def _ild_teacher(name: str | None, teacher: Loaded | None) -> Loaded | None:
+    """The teacher of the stage of layers, whose outputs do not matter: it needs no head, but the same tokens."""
+    if name is None:
+        return None
+    with torch.random.fork_rng(devices=[]):
+        loaded = load_classifier(name, labels=2)
+    if teacher is not None:
+        check_same_tokenizer(teacher, loaded)
+    return loaded
 
 
 def _check_projector(

@@ -1,7 +1,9 @@
-"""Score a model on labelled examples, and beside its teacher."""
+"""Score a model on labelled examples, and beside its teacher; write what a leaderboard wants."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,21 +11,38 @@ from numpy.typing import NDArray
 
 from stillery.data.examples import Examples
 from stillery.data.labels import Labels
+from stillery.data.mapping import merged
+from stillery.data.tasks import find_task, load_task_test
 from stillery.evaluate.predictions import predict_logits
 from stillery.evaluate.report import evaluation
+from stillery.evaluate.submission import write_submission
 from stillery.faults import Fault, Gathered
-from stillery.jobs.inputs import check_batch_size, examples_to_score, to_device, token_limit, tokens_of
+from stillery.jobs.inputs import (
+    Groups,
+    Scoring,
+    check_batch_size,
+    groups_of,
+    to_device,
+    to_score,
+    token_limit,
+    tokens_of,
+)
+from stillery.jobs.runfile import trained_on
 from stillery.jobs.settings import DataSettings
 from stillery.models.load import Loaded, load_classifier
+from stillery.progress import say
 
 __all__ = ["run_evaluate"]
 
 
-def _logits(loaded: Loaded, examples: Examples, max_length: int, batch_size: int) -> NDArray[np.float32]:
+def _logits(
+    loaded: Loaded, examples: Examples, max_length: int, batch_size: int, groups: Groups | None
+) -> NDArray[np.float32]:
+    """A model's outputs, in the classes that are scored."""
     to_device(loaded.model)
     limit = token_limit(max_length, loaded.model.config)
     tokens = tokens_of(examples, loaded.tokenizer, limit, loaded.name)
-    return predict_logits(
+    logits = predict_logits(
         loaded.model,
         tokens,
         examples,
@@ -31,39 +50,75 @@ def _logits(loaded: Loaded, examples: Examples, max_length: int, batch_size: int
         batch_size=batch_size,
         description=f"score {loaded.name}",
     )
-
-
-def _in_order_of(labels: Labels, teacher: Labels, name: str) -> list[int]:
-    """Where the model's classes are among the teacher's outputs."""
-    if labels.regression != teacher.regression or set(labels.names) != set(teacher.names):
-        raise Fault(
-            f"--against {name}: its labels ({', '.join(teacher.names[:10])}) are not the model's "
-            f"({', '.join(labels.names[:10])}), so the two cannot be compared"
-        )
-    return [teacher.names.index(label) for label in labels.names] if not labels.regression else [0]
+    return logits if groups is None else merged(logits, groups)
 
 
 def run_evaluate(
-    model: str, data: DataSettings, *, against: str | None = None, part: str | None = None, batch_size: int = 64
+    model: str,
+    data: DataSettings,
+    *,
+    against: str | None = None,
+    part: str | None = None,
+    batch_size: int = 64,
+    submission: Path | None = None,
 ) -> dict[str, Any]:
-    """Metrics of a model in percent with 95% intervals; with `against`, the teacher's too and their agreement."""
+    """Metrics of a model in percent with 95% intervals; with `against`, the teacher's too and their agreement.
+
+    `submission` is a folder for the predictions on a GLUE task's unlabelled test part, as the leaderboard wants them.
+    """
     check_batch_size(batch_size)
     faults = Gathered()
     loaded: Loaded | None = None
     teacher: Loaded | None = None
+    scoring: Scoring | None = None
+    tests: Mapping[str, Examples] = {}
+    groups: Groups | None = None
     with faults.catch():
         loaded = load_classifier(model)
     with faults.catch():
         teacher = load_classifier(against) if against is not None else None
     if loaded is not None:
         with faults.catch():
-            labels = Labels.of_model(loaded.model.config)
-            task, examples = examples_to_score(data, labels, part)
+            scoring = to_score(data, Labels.of_model(loaded.model.config), part)
+    if scoring is not None and teacher is not None:
+        with faults.catch():
+            groups = groups_of(scoring, Labels.of_model(teacher.model.config), teacher.name)
+    if submission is not None:
+        with faults.catch():
+            tests = _tests(data)
     faults.raise_any()
-    assert loaded is not None and examples.labels is not None
-    teacher_logits = None
-    if teacher is not None:
-        order = _in_order_of(labels, Labels.of_model(teacher.model.config), teacher.name)
-        teacher_logits = _logits(teacher, examples, data.max_length, batch_size)[:, order]
-    logits = _logits(loaded, examples, data.max_length, batch_size)
-    return evaluation(task, examples.labels, logits, labels, teacher_logits)
+    assert loaded is not None and scoring is not None
+    for note in scoring.notes:
+        say(note)
+    if part is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
+        say(f"warning: {model} was trained on rows of {data.data}; --part test scores those it has not seen")
+    parts: dict[str | None, Examples] = {scoring.part: scoring.examples, **dict(scoring.more.items())}
+    results: dict[str | None, dict[str, Any]] = {}
+    for name, examples in parts.items():
+        assert examples.labels is not None
+        logits = _logits(loaded, examples, data.max_length, batch_size, scoring.groups)
+        theirs = None if teacher is None else _logits(teacher, examples, data.max_length, batch_size, groups)
+        results[name] = evaluation(
+            scoring.name, examples.labels, logits, scoring.labels, theirs, scoring.metrics
+        )  # fmt: skip
+    found = results.pop(scoring.part)
+    if scoring.part is not None:
+        found["part"] = scoring.part
+    if scoring.notes:
+        found["notes"] = list(scoring.notes)
+    if results:
+        found["also"] = results
+    if submission is not None:
+        assert data.task is not None
+        task, found["submission"] = find_task(data.task), []
+        for name, examples in tests.items():
+            logits = _logits(loaded, examples, data.max_length, batch_size, scoring.groups)
+            found["submission"].append(str(write_submission(submission, name, logits, task)))
+    return found
+
+
+def _tests(data: DataSettings) -> Mapping[str, Examples]:
+    """The unlabelled test parts of a GLUE task."""
+    if data.task is None:
+        raise Fault("--submission is for the tasks of GLUE: give --task, such as --task rte")
+    return load_task_test(data.task, None if data.data_dir is None else Path(data.data_dir))

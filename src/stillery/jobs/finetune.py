@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import torch
 
 from stillery.data.examples import Parts
+from stillery.jobs.classification import Classification, data_fingerprint
+from stillery.jobs.conditions import under
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of
-from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training, data_fingerprint
+from stillery.jobs.restarts import until_it_learns
+from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.models.load import Loaded, fingerprint, load_classifier
 from stillery.recipe import Stage
@@ -23,14 +27,17 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
     """Load and check everything; all faults are reported together."""
     run, faults = asked.run, asked.gathered()
     parts: Parts | None = None
+    conditions: dict[str, Any] = {}
     model: Loaded | None = None
     if out is not None:
         with faults.catch():
             check_place(out)
     check_training(run.training, faults)
-    if asked.clear(*EXAMPLES):
+    if run.data.unlabelled:
+        faults.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
+    elif asked.clear(*EXAMPLES):
         with faults.catch():
-            parts = parts_of(run.data, None)
+            parts, conditions = under(run.condition, parts_of(run.data, None))
     if asked.clear("model"):
         with faults.catch(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
@@ -39,7 +46,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
     assert parts is not None and model is not None
     config = model.model.config
     config.id2label, config.label2id = parts.labels.id2label, parts.labels.label2id
-    config.problem_type = "regression" if parts.labels.regression else "single_label_classification"
+    config.problem_type = parts.labels.problem_type
     prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
     new = sorted(model.missing)
@@ -48,7 +55,8 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
         model=model.model,
         tokenizer=model.tokenizer,
         teacher=None,
-        parts=parts,
+        subject=Classification(parts=parts),
+        conditions=conditions,
         stages=(Stage(),),
         origin=(f"weights of {run.model}", *([f"new (random): {', '.join(new)}"] if new else [])),
         pairs={},
@@ -57,4 +65,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
 
 def run_finetune(asked: Asked[Finetune], out: Path, *, resume: bool = False) -> Result:
     """Fine-tune and write the run folder."""
-    return carry_out(prepare_finetune(asked, out), out, resume=resume)
+    prepared = prepare_finetune(asked, out)
+    if not asked.run.restart.restarts:
+        return carry_out(prepared, out, resume=resume)
+    return until_it_learns(asked, prepared, out, prepare_finetune, resume=resume)

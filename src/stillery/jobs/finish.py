@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,9 @@ from stillery.data.examples import Examples
 from stillery.data.labels import Labels
 from stillery.data.tokens import Tokens
 from stillery.evaluate.cost import cost
-from stillery.evaluate.metrics import majority_collapse
 from stillery.evaluate.predictions import predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
+from stillery.evaluate.unlabelled import agreement_evaluation
 from stillery.jobs.card import Facts, card
 from stillery.jobs.folder import write_json
 from stillery.models.custom import HOW_TO_LOAD
@@ -49,6 +50,7 @@ class Scored:
     examples: Examples
     tokens: Tokens
     labels: Labels
+    metrics: tuple[str, ...] | None = None
 
 
 def _single_inputs(scored: Scored, pad_id: int) -> list[dict[str, Any]]:
@@ -59,6 +61,18 @@ def _single_inputs(scored: Scored, pad_id: int) -> list[dict[str, Any]]:
     ]
 
 
+def _beside(model: PreTrainedModel, teacher: PreTrainedModel | None, part: Scored, pad_id: int) -> dict[str, Any]:
+    """The evaluation on another part of the task, such as MNLI's mismatched one."""
+    gold = part.examples.labels
+    assert gold is not None
+    logits = [
+        predict_logits(one, part.tokens, part.examples, pad_id=pad_id, description=f"score {part.part}")
+        for one in (model, teacher)
+        if one is not None
+    ]
+    return evaluation(part.task, gold, logits[0], part.labels, logits[1] if teacher else None, part.metrics)
+
+
 def finish(
     out: Path,
     *,
@@ -66,6 +80,8 @@ def finish(
     tokenizer: PreTrainedTokenizerBase,
     teacher: PreTrainedModel | None,
     scored: Scored,
+    more: Sequence[Scored] = (),
+    collapsed: bool = False,
     outcome: Outcome,
     length: int,
     facts: Facts,
@@ -77,17 +93,22 @@ def finish(
     model = folded(model)
     pad_id = int(tokenizer.pad_token_id)
     gold = scored.examples.labels
-    assert gold is not None
     logits = predict_logits(model, scored.tokens, scored.examples, pad_id=pad_id, description=f"score {scored.part}")
     teacher_logits = None
     if teacher is not None:
         teacher_logits = predict_logits(
             teacher, scored.tokens, scored.examples, pad_id=pad_id, description=f"score {scored.part} (teacher)"
         )
-    metrics = evaluation(scored.task, gold, logits, scored.labels, teacher_logits)
+    if gold is not None:
+        metrics = evaluation(scored.task, gold, logits, scored.labels, teacher_logits, scored.metrics)
+    else:
+        assert teacher_logits is not None
+        metrics = agreement_evaluation(scored.task, logits, teacher_logits, scored.labels)
     metrics["part"] = scored.part
-    if majority_collapse(logits, scored.labels):
-        say(f"warning: the model gives every {scored.part} example the same answer; it has learnt nothing useful")
+    if more:
+        metrics["also"] = {part.part: _beside(model, teacher, part, pad_id) for part in more}
+    if collapsed:
+        say("warning: the model gives every dev example the same answer; it has learnt nothing useful")
         metrics["collapsed"] = True
     student = out / "student"
     model.cpu()
@@ -101,7 +122,8 @@ def finish(
         model, student, _single_inputs(scored, pad_id), length=length, train_seconds=outcome.seconds, teacher=teacher
     )
     metrics["training"] = {
-        "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early
+        "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
+        "dev_best": outcome.best, "dev_last": outcome.last,
     }  # fmt: skip
     write_predictions(out / "predictions.parquet", scored.examples, scored.labels, logits, teacher_logits)
     write_json(out / "metrics.json", metrics)

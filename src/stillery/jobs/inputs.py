@@ -3,37 +3,49 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.examples import Examples, Parts, load, load_file, load_for_scoring
-from stillery.data.folders import PARTS, find_parts
+from stillery.data.examples import Examples, Parts, load, load_for_scoring, load_texts
+from stillery.data.folders import PARTS
 from stillery.data.labels import Labels
-from stillery.data.tasks import load_task
-from stillery.data.tokens import Tokens, tokenise
+from stillery.data.mapping import map_labels
+from stillery.data.tasks import find_task, load_task, load_task_to_score
+from stillery.data.token_cache import cached_tokens
+from stillery.data.tokens import Tokens
 from stillery.faults import Fault
-from stillery.jobs.settings import DataSettings
+from stillery.jobs.settings import DataSettings, MethodSettings
 from stillery.models.family import longest_input
 from stillery.progress import say
 
 __all__ = [
+    "Scoring",
     "check_batch_size",
-    "examples_to_score",
+    "groups_of",
     "parts_of",
     "supplementary_texts",
     "to_device",
+    "to_score",
     "token_limit",
     "tokens_of",
 ]
+
+
+Groups = tuple[tuple[int, ...], ...]
+"""For each class that is scored, the outputs of a model that mean it."""
 
 
 def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
     """Train, dev and test parts; with `labels`, a model's, in the model's order of classes."""
     _check_kind(data, labels)
     if data.task is not None:
-        return load_task(data.task, labels)
+        parts = load_task(data.task, labels, _data_dir(data))
+        bare = dataclasses.replace(parts.train, labels=None)
+        return dataclasses.replace(parts, train=bare) if data.unlabelled else parts
     assert data.data is not None
     return load(
         Path(data.data),
@@ -42,43 +54,104 @@ def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
         label=data.label,
         labels=labels,
         regression=data.regression,
+        multi_label=data.multi_label,
+        label_separator=data.label_separator,
+        need_labels=not data.unlabelled,
     )
 
 
-def supplementary_texts(data: str | None, task: str | None, like: DataSettings) -> Examples | None:
-    """Texts for a stage that needs no labels: a file, a folder's train file, or a task's training part."""
+def supplementary_texts(method: MethodSettings, like: DataSettings) -> Examples | None:
+    """Texts for a stage that needs no labels: a file, a folder's train part, or a task's training part."""
+    data, task = method.ild_data, method.ild_task
     if data is None and task is None:
         return None
     if data is not None and task is not None:
         raise Fault("both --ild-data and --ild-task are given: give one")
     if task is not None:
-        return dataclasses.replace(load_task(task).train, labels=None)
+        return dataclasses.replace(load_task(task, data_dir=_data_dir(like)).train, labels=None)
     assert data is not None
-    path = Path(data)
-    file = find_parts(path)["train"] if path.is_dir() else path
-    return load_file(file, text=like.text, text_pair=like.text_pair, need_labels=False)[0]
+    return load_texts(Path(data), text=like.text, text_pair=like.text_pair)
 
 
-def examples_to_score(data: DataSettings, labels: Labels, part: str | None) -> tuple[str, Examples]:
-    """The name of the task and the examples a model is scored on."""
-    if part is not None and part not in PARTS:
-        raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scoring:
+    """What models are scored on, in which classes, and how the model's outputs become those.
+
+    `groups` has for each class the outputs that mean it, None where outputs and classes are the same; `more` are
+    further parts of the task.
+    """
+
+    name: str
+    part: str | None
+    examples: Examples
+    labels: Labels
+    metrics: tuple[str, ...] | None = None
+    groups: Groups | None = None
+    notes: tuple[str, ...] = ()
+    more: Mapping[str, Examples] = field(default_factory=dict)
+
+
+def to_score(data: DataSettings, labels: Labels, part: str | None) -> Scoring:
+    """What a model with these labels is scored on."""
     _check_kind(data, labels)
     if data.task is not None:
-        parts = load_task(data.task, labels)
-        chosen = {"train": parts.train, "dev": parts.dev, "test": parts.test}[part or "test"]
-        assert chosen is not None
-        return data.task, chosen
+        found = load_task_to_score(data.task, labels, part, _data_dir(data))
+        return Scoring(
+            name=data.task,
+            part=found.part,
+            examples=found.examples,
+            labels=found.labels,
+            metrics=found.task.metrics,
+            groups=found.groups,
+            notes=(found.source, found.note),
+            more=found.more,
+        )
     assert data.data is not None
+    if part is not None and part not in PARTS:
+        raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
     path = Path(data.data)
     examples = load_for_scoring(
-        path, part=part, text=data.text, text_pair=data.text_pair, label=data.label, labels=labels
+        path,
+        part=part,
+        text=data.text,
+        text_pair=data.text_pair,
+        label=data.label,
+        labels=labels,
+        multi_label=data.multi_label,
+        label_separator=data.label_separator,
     )
-    return path.resolve().name, examples
+    return Scoring(name=path.resolve().name, part=part, examples=examples, labels=labels)
+
+
+def groups_of(scoring: Scoring, labels: Labels, name: str) -> Groups:
+    """Which outputs of another model, with labels of its own, mean the classes that are scored."""
+    if scoring.groups is not None:
+        task = find_task(scoring.name)
+        return map_labels(labels, task.labels, task.name, task.merges).groups
+    ours = scoring.labels
+    if ours.kind != labels.kind or set(ours.names) != set(labels.names):
+        raise Fault(
+            f"--against {name}: its labels ({', '.join(labels.names[:10])}) are not the model's "
+            f"({', '.join(ours.names[:10])}), so the two cannot be compared"
+        )
+    return tuple((labels.names.index(label),) for label in ours.names) if not ours.regression else ((0,),)
+
+
+def _data_dir(data: DataSettings) -> Path | None:
+    return None if data.data_dir is None else Path(data.data_dir)
 
 
 def _check_kind(data: DataSettings, labels: Labels | None) -> None:
-    """Refuse to read as scores what a model learnt as classes, and the other way round."""
+    """Refuse to read labels as another kind than a model learnt: scores as classes, several per text as one."""
+    if data.label_separator is not None and not data.multi_label:
+        raise Fault("--label-separator is for labels of --multi-label, which is not given")
+    if data.label_separator == "":
+        raise Fault("--label-separator is empty: give what stands between two labels, such as ';'")
+    if data.multi_label and data.regression:
+        raise Fault("--multi-label cannot go with --regression: several labels are no score")
+    if labels is not None and data.multi_label not in (None, labels.multi):
+        option, gives = ("--multi-label", "one label") if data.multi_label else ("--no-multi-label", "several labels")
+        raise Fault(f"{option}: the model gives {gives} per text; leave the option out")
     if labels is not None and data.regression not in (None, labels.regression):
         option, gives = ("--regression", "classes") if data.regression else ("--no-regression", "a number")
         raise Fault(f"{option}: the model predicts {gives}; leave the option out")
@@ -105,8 +178,8 @@ def token_limit(max_length: int, *configs: PreTrainedConfig) -> int:
 
 
 def tokens_of(examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int, part: str) -> Tokens:
-    """The tokens of one part; says how many texts were cut."""
-    tokens = tokenise(examples, tokenizer, limit, f"tokenise {part}")
+    """The tokens of one part, from the cache when they are there; says how many texts were cut."""
+    tokens = cached_tokens(examples, tokenizer, limit, f"tokenise {part}")
     if tokens.truncated:
         say(f"{part}: {tokens.truncated} of {len(examples)} texts are longer than {limit} tokens and were cut")
     return tokens

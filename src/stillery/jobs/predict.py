@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+from numpy.typing import NDArray
 
-from stillery.data.labels import Labels
+from stillery.data.labels import SEPARATOR, Labels
 from stillery.data.stream import TextBatch, TextFile, open_texts
 from stillery.data.tokens import tokenise
 from stillery.data.writing import write_rows
 from stillery.evaluate.metrics import predicted
-from stillery.evaluate.predictions import predict_logits, probabilities
+from stillery.evaluate.predictions import named_sets, predict_logits, probabilities
 from stillery.faults import Fault, Gathered
 from stillery.jobs.inputs import check_batch_size, to_device, token_limit
 from stillery.jobs.runfile import trained_length
@@ -33,7 +35,10 @@ def run_predict(
     max_length: int | None = None,
     batch_size: int = 64,
 ) -> int:
-    """Write every row of a file with its `prediction` and, for classes, a `probability_NAME` each; return the rows."""
+    """Write every row of a file with its `prediction` and, for classes, a `probability_NAME` each; return the rows.
+
+    Several labels of a text are joined by `|`.
+    """
     check_batch_size(batch_size)
     loaded, labels, file = _checked(model, data, out, text, text_pair)
     added, cut = _added(labels), 0
@@ -52,12 +57,19 @@ def run_predict(
     return file.rows
 
 
-def _column(rows: TextBatch, name: str, kind: pa.DataType) -> list[Any]:
+def _column(rows: TextBatch, name: str, kind: pa.DataType) -> list[Any] | pa.Array:
     """A column's values as they are; as text where the file mixes kinds that have nothing in common."""
-    values: list[Any] = rows.batch.column(name).to_pylist()
-    if pa.types.is_string(kind):
-        return [value if value is None or isinstance(value, str) else str(value) for value in values]
-    return values
+    column = rows.batch.column(name)
+    if column.type == kind:
+        return column
+    values: list[Any] = column.to_pylist()
+    return [_text(value) for value in values] if pa.types.is_string(kind) or pa.types.is_large_string(kind) else values
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value if value is None else str(value)
 
 
 def _checked(
@@ -67,7 +79,7 @@ def _checked(
     faults = Gathered()
     loaded: Loaded | None = None
     file: TextFile | None = None
-    if out.resolve() == data.resolve():
+    if _is_same(out, data):
         faults.add(f"--out {out} is the input file: give another name")
     with faults.catch():
         loaded = load_classifier(model)
@@ -80,6 +92,13 @@ def _checked(
     if clash:
         raise Fault(f"{data.name}: the column {clash[0]!r} is there already; rename or remove it")
     return loaded, labels, file
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False
 
 
 def _added(labels: Labels) -> list[str]:
@@ -101,8 +120,17 @@ def _answers(
         batch_size=batch_size,
         progress=False,
     )
-    guess = predicted(logits, labels).tolist()
+    guess = predicted(logits, labels)
     if labels.regression:
-        return [guess], tokens.truncated
+        return [guess.tolist()], tokens.truncated
     shares = [[round(float(share), 6) for share in column] for column in probabilities(logits, labels).T]
-    return [[labels.names[index] for index in guess], *shares], tokens.truncated
+    names = _joined(guess, labels) if labels.multi else [labels.names[index] for index in guess]
+    return [names, *shares], tokens.truncated
+
+
+def _joined(guess: NDArray[Any], labels: Labels) -> list[str]:
+    """The names of each row in one text, a JSON list where a name holds what would separate them."""
+    sets = named_sets(guess, labels)
+    if any(SEPARATOR in name for name in labels.names):
+        return [json.dumps(names, ensure_ascii=False) for names in sets]
+    return [SEPARATOR.join(names) for names in sets]

@@ -16,10 +16,21 @@ __all__ = ["PRESETS", "Preset", "preset"]
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Settings and where they come from."""
+    """Settings, where they come from, and which job they are for."""
 
     source: str
     settings: dict[str, Any]
+    job: str = "distill"
+
+
+def _teacher(source: str, lr: float, epochs: int, batch_size: int, **more: Any) -> Preset:
+    settings = {"epochs": epochs, "lr": lr, "batch_size": batch_size, "max_length": 128, **more}
+    return Preset(source=source, settings=settings, job="finetune")
+
+
+def _layer_selection_teacher(task: str, lr: float) -> Preset:
+    source = f"layer selection's teacher, {task.upper()}: 3 epochs, batch 32, no warm-up, no weight decay"
+    return _teacher(source, lr, 3, 32, warmup=0.0, weight_decay=0.0)
 
 
 def _layer_selection(task: str, lr: float, epochs: int) -> Preset:
@@ -77,6 +88,19 @@ PRESETS: dict[str, Preset] = {
         settings={"method": "cr-ild", "epochs": 24, "batch_size": 32, "lr": 5e-5, "temperature": 2.0, "init": "first",
                   "options": {"layer_share": 5.0}},
     ),
+    **{
+        f"layer-selection-teacher-{task}": _layer_selection_teacher(task, lr)
+        for task, lr in (("mnli", 2e-5), ("qqp", 2e-5), ("qnli", 5e-5), ("sst2", 5e-5))
+    },
+    "cr-ild-teacher": _teacher("CR-ILD, appendix D.1: teacher of 3 epochs, batch 32, lr 2e-5", 2e-5, 3, 32),
+    "cr-ild-teacher-released": _teacher("CR-ILD's released code: teacher of 4 epochs, batch 16, lr 2e-5", 2e-5, 4, 16),
+    "cr-ild-teacher-1k": _teacher(
+        "CR-ILD's released code on 1,000 samples: teacher of 20 epochs, batch 16, lr 2e-5", 2e-5, 20, 16, samples=1000
+    ),
+    "rail-kd-teacher": _teacher(
+        "RAIL-KD does not state its teacher's settings: values of its students' grid, early stopping on dev",
+        2e-5, 10, 32, patience=3,
+    ),
     "bert-emd-released": Preset(
         source="BERT-EMD's released script: 10 epochs, batch 32, lr 5e-5, no hard labels",
         settings={"method": "bert-emd", "epochs": 10, "batch_size": 32, "lr": 5e-5},
@@ -84,9 +108,10 @@ PRESETS: dict[str, Preset] = {
 }  # fmt: skip
 
 
-def preset(name: str) -> Preset:
-    """The preset of that name."""
-    try:
-        return PRESETS[name]
-    except KeyError:
-        raise Fault(f"unknown preset {name!r}: {nearest(name, PRESETS)}") from None
+def preset(name: str, job: str) -> Preset:
+    """The preset of that name, for a job: finetune or distill."""
+    fits = {key: value for key, value in PRESETS.items() if value.job == job}
+    if name not in fits:
+        wrong = f"is for stillery {PRESETS[name].job}" if name in PRESETS else "is unknown"
+        raise Fault(f"the preset {name!r} {wrong}; for {job}: {nearest(name, fits)}")
+    return fits[name]

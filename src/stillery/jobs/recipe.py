@@ -6,17 +6,28 @@ import dataclasses
 import hashlib
 import json
 import math
+from functools import partial
 from pathlib import Path
 
 from stillery import methods
 from stillery.faults import Fault, Gathered
 from stillery.jobs.custom import load_recipe
 from stillery.jobs.settings import MethodSettings
-from stillery.recipe import Recipe, Stage
+from stillery.recipe import Match, Recipe, Stage
 from stillery.switches import Switches, switched
 from stillery.train.settings import Training
 
-__all__ = ["check_learns", "check_steps", "chosen_recipe", "on_supplementary", "recipe_fingerprint"]
+__all__ = [
+    "check_learns",
+    "check_one_class",
+    "check_steps",
+    "check_unlabelled",
+    "chosen_recipe",
+    "on_supplementary",
+    "recipe_fingerprint",
+    "with_another_teacher",
+    "without_labels",
+]
 
 
 def chosen_recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
@@ -58,6 +69,54 @@ def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
             raise Fault(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
         stages.append(dataclasses.replace(stage, data="supplementary") if fit else stage)
     return dataclasses.replace(recipe, stages=tuple(stages))
+
+
+def with_another_teacher(recipe: Recipe) -> Recipe:
+    """The recipe with its stages of layers alone taught by the teacher that is named for them."""
+    fits = [bool(stage.matches) and not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
+    if not any(fits):
+        raise Fault("--ild-teacher: the method has no stage of layers alone; add --schedule sequential")
+    stages = [
+        dataclasses.replace(stage, teacher="supplementary") if fit else stage
+        for stage, fit in zip(recipe.stages, fits, strict=True)
+    ]
+    return dataclasses.replace(recipe, stages=tuple(stages))
+
+
+def without_labels(method: MethodSettings) -> MethodSettings:
+    """The method with the labels' loss left out, where it has one that can be and something else to learn from."""
+    if method.recipe is not None or method.hard_weight is not None:
+        return method
+    bare, faults = dataclasses.replace(method, hard_weight=0.0), Gathered()
+    if "hard_weight" not in methods.find(method.method).options:
+        return method
+    check_learns(methods.build(bare.method, bare.method_options()).stages, faults)
+    return method if faults.lines else bare
+
+
+def check_unlabelled(stages: tuple[Stage, ...], name: str, faults: Gathered) -> None:
+    """Note every stage that cannot do without labels."""
+    for stage in stages:
+        judged = any(getattr(judge, "needs_labels", False) for judge in map(_judge_of, stage.matches))
+        if stage.hard_weight or judged:
+            faults.add(
+                f"--unlabelled: stage {stage.name} of {name} learns from labels; choose a method that matches "
+                "predictions or layers, such as kd or layer-forward, and leave --hard-weight out"
+            )
+
+
+def check_one_class(stages: tuple[Stage, ...], name: str, faults: Gathered) -> None:
+    """Note a method that asks which class a text is of, where a text may have several labels."""
+    matches = [match for stage in stages for match in stage.matches]
+    if any(getattr(_judge_of(match), "one_class", False) for match in matches):
+        faults.add(
+            f"{name} needs one class per text, and here a text may have several labels; choose a method that matches "
+            "predictions or layers, such as kd or layer-forward"
+        )
+
+
+def _judge_of(match: Match) -> object:
+    return match.judge.func if isinstance(match.judge, partial) else match.judge
 
 
 def check_steps(stages: tuple[Stage, ...], training: Training, examples: int, faults: Gathered) -> None:

@@ -12,19 +12,29 @@ import tomli_w
 
 from stillery.faults import Fault
 from stillery.jobs.presets import preset
-from stillery.jobs.settings import EXAMPLES, GROUPS, Asked, Distill, Finetune, Run, resolve, setting_names
+from stillery.jobs.settings import (
+    EXAMPLES,
+    GROUPS,
+    Asked,
+    ConditionSettings,
+    Distill,
+    Finetune,
+    Run,
+    resolve,
+    setting_names,
+)
 from stillery.models.choices import LAYER_CHOICES
 from stillery.setting import Named
 
-__all__ = ["ask", "file_to_resume", "read_toml", "to_toml", "trained_length"]
+__all__ = ["ask", "file_to_resume", "read_toml", "to_toml", "trained_length", "trained_on"]
 
-_PATHS = ("data", "teacher", "model", "init", "init_from", "ild_data")
+_PATHS = ("data", "data_dir", "teacher", "model", "init", "init_from", "ild_data", "ild_teacher")
 
 
 def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
     """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
     said = {name: value for name, value in given.items() if value is not None}
-    values = dict(preset(said.pop("preset")).settings) if "preset" in said else {}
+    values = dict(preset(said.pop("preset"), kind.__name__.lower()).settings) if "preset" in said else {}
     if config is None:
         return resolve(kind, _beside(values, said), named)
     from_file = read_toml(config)
@@ -42,6 +52,16 @@ def trained_length(model: str) -> dict[str, int]:
             length = read_toml(written).get("max_length")
             return {"max_length": length} if isinstance(length, int) else {}
     return {}
+
+
+def trained_on(model: str) -> Path | None:
+    """The file a model was trained on parts of, where its run file lies beside it."""
+    for folder in (Path(model), Path(model).parent):
+        written = folder / "run.toml"
+        if written.is_file() and (folder / "student").is_dir():
+            data = read_toml(written).get("data")
+            return Path(data).resolve() if isinstance(data, str) and Path(data).is_file() else None
+    return None
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
@@ -66,9 +86,9 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         said = said | {"options": values["options"] | said["options"]}
     if isinstance(values.get("fingerprints"), dict):
         # The file vouches for what it names itself, not for what is said in its place.
-        replaced = said.keys() & {"teacher", "model", "recipe", "init", "init_from"}
+        replaced = said.keys() & {"teacher", "model", "recipe", "init", "init_from", "ild_teacher"}
         replaced |= {"ild_data"} if said.keys() & {"ild_data", "ild_task"} else set()
-        replaced |= {"data"} if said.keys() & EXAMPLES else set()
+        replaced |= {"data"} if said.keys() & (EXAMPLES | set(setting_names(ConditionSettings))) else set()
         kept = {name: value for name, value in values["fingerprints"].items() if name not in replaced}
         values = values | {"fingerprints": kept}
     return values | said

@@ -17,10 +17,12 @@ __all__ = [
     "EXAMPLES",
     "GROUPS",
     "Asked",
+    "ConditionSettings",
     "DataSettings",
     "Distill",
     "Finetune",
     "MethodSettings",
+    "RestartSettings",
     "StudentSettings",
     "data_settings",
     "resolve",
@@ -33,16 +35,44 @@ class DataSettings:
     """Which examples, and how they are read."""
 
     data: str | None = setting(
-        None, "A CSV, TSV, JSON Lines or Parquet file, or a folder with train, dev and test files."
+        None, "A CSV, TSV, JSON Lines, Parquet or text file, or a folder with train, dev and test files."
     )
-    task: str | None = setting(None, "A named task instead of --data.")
+    task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.")
+    data_dir: str | None = setting(None, "Where a named task's files are.  [default: the hub's cache, then the hub]")
     text: str | None = setting(None, "Column with the text.  [default: found by name]")
     text_pair: str | None = setting(None, "Column with the second text.  [default: found by name]")
-    label: str | None = setting(None, "Column with the label.  [default: found by name]")
+    label: str | None = setting(None, "Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]")
     regression: bool | None = setting(
         None, "Labels are numbers to predict, not classes.  [default: found from the labels]"
     )
+    multi_label: bool | None = setting(
+        None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
+    )
+    label_separator: str | None = setting(None, "What stands between them.  [default: |]")
+    unlabelled: bool = setting(False, "Distil on texts alone: labels of the training part are neither needed nor read.")
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionSettings:
+    """A training part made harder to learn from on purpose; dev and test stay as they are.
+
+    The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
+    """
+
+    samples: int | None = setting(None, "Train on this many examples, drawn at random from the training part.", least=1)
+    sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
+    label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
+    noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartSettings:
+    """What to do when a run learns nothing."""
+
+    restarts: int = setting(
+        0, "Train again with the next seed, at most N times, while every dev example gets one answer.", least=0
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +126,7 @@ class MethodSettings:
     )
     ild_data: str | None = setting(None, "Texts for the stage of layers, instead of --data; they need no labels.")
     ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
+    ild_teacher: str | None = setting(None, "Another teacher for the stage of layers.  [default: --teacher]")
     ild_max_length: int | None = setting(None, "Tokens per text of those.  [default: --max-length]", least=4)
     recipe: str | None = setting(None, "A recipe of your own instead of --method: FILE.py:FUNCTION.")
     options: dict[str, Any] = field(
@@ -119,6 +150,8 @@ class Finetune:
 
     model: str
     data: DataSettings
+    condition: ConditionSettings
+    restart: RestartSettings
     training: Training
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
@@ -129,6 +162,7 @@ class Distill:
 
     teacher: str
     data: DataSettings
+    condition: ConditionSettings
     student: StudentSettings
     method: MethodSettings
     training: Training
@@ -139,13 +173,21 @@ Run = TypeVar("Run", Finetune, Distill)
 
 GROUPS: dict[str, type] = {
     "data": DataSettings,
+    "condition": ConditionSettings,
+    "restart": RestartSettings,
     "student": StudentSettings,
     "method": MethodSettings,
     "training": Training,
 }
 """The groups of settings a run is made of, by the name of its field."""
 
-EXAMPLES = frozenset({"data", "task", "text", "text_pair", "label", "regression"})
+
+def setting_names(group: type) -> list[str]:
+    """The names of a group's settings."""
+    return [item.name for item in dataclasses.fields(group)]
+
+
+EXAMPLES = frozenset(setting_names(DataSettings)) - {"max_length"}
 """The settings that decide which examples there are."""
 
 
@@ -170,11 +212,6 @@ class Asked(Generic[Run]):
         for line in self.faults:
             faults.add(line)
         return faults
-
-
-def setting_names(group: type) -> list[str]:
-    """The names of a group's settings."""
-    return [item.name for item in dataclasses.fields(group)]
 
 
 def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> Asked[Run]:
@@ -227,7 +264,9 @@ def _check_source(given: Mapping[str, Any], named: Named, faults: Gathered) -> s
     if {"data", "task"} <= given.keys():
         faults.add(f"both {data} and {task} are given: give one")
         return {"data", "task"}
-    for name in ("text", "text_pair", "label", "regression"):
+    if "data_dir" in given and "task" not in given:
+        faults.add(f"{named('data_dir')} is where a task's files are, and no {task} is given")
+    for name in ("text", "text_pair", "label", "regression", "multi_label", "label_separator"):
         if "task" in given and name in given:
             faults.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
     return set()

@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from stillery.faults import Fault, Gathered, nearest
 from stillery.methods._sources import SOURCES
 from stillery.recipe import Clock, Match, Recipe, Shown, Stage, part_name
-from stillery.terms import Mixed, Showing, Views, judges_of, modules_of, stage_terms
+from stillery.terms import Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
 
 __all__ = ["Method", "build", "describe", "describe_stages", "find", "names", "terms"]
 
@@ -215,7 +215,7 @@ def terms(
     stage = recipe.stages[clock.stage]
     index = getattr(batch, "index", range(len(next(iter(ours.values())).logits)))
     if stage.matches:
-        left, right = (next(iter(views.values())).encoder for views in (ours, theirs))
+        left, right = (next(iter(views.values())).stack() for views in (ours, theirs))
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(clock.seed)
             made = modules_of(stage, left.depth, right.depth, _width(left), _width(right), clock)
@@ -235,7 +235,7 @@ def terms(
         theirs,
         batch.labels,
         clock,
-        regression=_classes(ours) == 1,
+        kind=_kind(ours, batch.labels),
         projections=projections,
         flows=flows,
         judges=judges,
@@ -246,6 +246,13 @@ def terms(
 
 def _classes(views: Views) -> int:
     return int(next(iter(views.values())).logits.shape[-1])
+
+
+def _kind(views: Views, labels: Tensor | None) -> Kind:
+    """What is predicted, told by the labels: a row of 0 and 1, or the number of outputs."""
+    if labels is not None and labels.ndim == 2:
+        return "labels"
+    return "score" if _classes(views) == 1 else "classes"
 
 
 def _width(stack: Shown) -> int:

@@ -40,8 +40,9 @@ class Progress:
 
     step: int = 0
     seconds: float = 0.0
-    best: float | None = None
+    best: dict[str, float] | None = None
     best_step: int | None = None
+    last: dict[str, float] | None = None
     stale: int = 0
     stopped: bool = False
     scaler: dict[str, Any] | None = None

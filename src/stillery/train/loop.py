@@ -45,12 +45,14 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a training run came to."""
+    """What a training run came to; `best` and `last` are the dev part's metrics at those scorings."""
 
     steps: int
     kept_step: int
     seconds: float
     stopped_early: bool
+    best: Mapping[str, float] | None = None
+    last: Mapping[str, float] | None = None
 
 
 def accelerator_for(precision: str) -> Accelerator:
@@ -72,6 +74,7 @@ def train(
     folder: Path,
     resume: bool = False,
     supplementary: TrainingData | None = None,
+    supplementary_teacher: LiveTeacher | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
@@ -91,8 +94,10 @@ def train(
         RunLog(folder, tensorboard=settings.tensorboard, after_step=progress.step if resume else None) if main else None
     )
     module = accelerator.prepare(objective)
-    if teacher is not None:
-        teacher.model.to(accelerator.device)
+    teachers = {"task": teacher, "supplementary": supplementary_teacher}
+    for teaching in teachers.values():
+        if teaching is not None:
+            teaching.model.to(accelerator.device)
 
     try:
         with bar("train", int(total)) as shown:
@@ -105,8 +110,8 @@ def train(
                     progress = _stage(
                         index, start, length, math.ceil(len(source.examples) / window), window, progress, resumed_at,
                         module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
-                        teacher=teacher, score=score if index == len(lengths) - 1 else None,
-                        folder=folder, log=log, shown=shown,
+                        teacher=teachers[objective.stages[index].teacher],
+                        score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
                     )  # fmt: skip
                 start += length
     finally:
@@ -115,7 +120,14 @@ def train(
     if settings.keep == "best" and progress.best_step is not None and progress.best_step != progress.step:
         checkpoint.load_best(folder, objective, progress.best_step)
     kept = progress.best_step if settings.keep == "best" and progress.best_step is not None else progress.step
-    return Outcome(steps=progress.step, kept_step=kept, seconds=progress.seconds, stopped_early=progress.stopped)
+    return Outcome(
+        steps=progress.step,
+        kept_step=kept,
+        seconds=progress.seconds,
+        stopped_early=progress.stopped,
+        best=progress.best,
+        last=progress.last,
+    )
 
 
 def _stage(
@@ -240,7 +252,7 @@ def _losses(
         with accelerator.autocast():
             for view in ("plain", "mixed"):
                 if view in matched or (view == "plain" and stage.prediction is not None):
-                    _, needs = needs_of(stage, *objective.depths, clock, view)
+                    _, needs = needs_of(stage, *objective.depths[clock.stage], clock, view)
                     shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None)
     index = torch.from_numpy(batch.index).to(accelerator.device)
     losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed, index)
@@ -256,12 +268,14 @@ def _scored(
     log: RunLog | None,
 ) -> Progress:
     """Write the dev scores down, keep the weights if they are the best, and stop when patience has run out."""
-    value = next(iter(metrics.values()))
+    metrics = dict(metrics)
+    main, value = next(iter(metrics.items()))
+    progress = progress.after(last=metrics)
     if log is not None:
-        log.write("dev", progress.step, metrics=dict(metrics))
-    if progress.best is None or value > progress.best:
+        log.write("dev", progress.step, metrics=metrics)
+    if progress.best is None or value > progress.best[main]:
         if settings.keep == "best" and log is not None:
             checkpoint.save_best(folder, objective, progress.step)
-        return progress.after(best=value, best_step=progress.step, stale=0)
+        return progress.after(best=metrics, best_step=progress.step, stale=0)
     stale = progress.stale + 1
     return progress.after(stale=stale, stopped=settings.patience is not None and stale >= settings.patience)

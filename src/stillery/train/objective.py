@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -18,13 +18,13 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stillery.models.family import Sizes, sizes
-from stillery.models.trace import Trace, trace
+from stillery.models.trace import Stack, Trace, trace
 from stillery.parts._wide import wide
 from stillery.parts.bank import Bank
 from stillery.parts.distance import mse, released_attention_mse
 from stillery.parts.transport import Transport
 from stillery.recipe import Clock, Match, Need, Pairs, Rows, Stage
-from stillery.terms import Mixed, flat_layers, judges_of, modules_of, stage_terms
+from stillery.terms import Kind, Mixed, flat_layers, judges_of, modules_of, stage_terms
 
 __all__ = ["Losses", "Needs", "Objective", "needs_of", "pairs_of", "rows_of", "shown_by"]
 
@@ -93,7 +93,10 @@ def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs,
 
 
 class Objective(nn.Module):
-    """Student, projections and flows; calling it gives the losses of a batch in the stage the clock shows."""
+    """Student, projections and flows; calling it gives the losses of a batch in the stage the clock shows.
+
+    `depths` are the student's and the teacher's, stage by stage.
+    """
 
     def __init__(
         self,
@@ -101,30 +104,33 @@ class Objective(nn.Module):
         stages: Sequence[Stage],
         *,
         teacher: Sizes | None,
-        regression: bool,
+        kind: Kind = "classes",
         seed: int,
         examples: int = 0,
+        supplementary: Sizes | None = None,
     ) -> None:
         super().__init__()
         self.student = student
         self.stages = tuple(stages)
-        self.regression = regression
-        self.depths = (sizes(student.config).layers, teacher.layers if teacher else 0)
+        self.kind: Kind = kind
+        own = sizes(student.config)
+        teachers = [supplementary if stage.teacher == "supplementary" else teacher for stage in self.stages]
+        self.depths = tuple((own.layers, teaching.layers if teaching else 0) for teaching in teachers)
         self.projections = nn.ModuleDict()
         self.flows = nn.ModuleDict()
         self.judges = nn.ModuleDict()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            for index, stage in enumerate(self.stages):
+            for index, (stage, teaching) in enumerate(zip(self.stages, teachers, strict=True)):
                 if not stage.matches:
                     continue
-                assert teacher is not None
-                widths = sizes(student.config).width, teacher.width
-                projections, flows = modules_of(stage, *self.depths, *widths, Clock(seed=seed))
+                assert teaching is not None
+                widths, depths = (own.width, teaching.width), self.depths[index]
+                projections, flows = modules_of(stage, *depths, *widths, Clock(seed=seed))
                 self.projections[str(index)] = nn.ModuleDict(projections)
                 self.flows[str(index)] = nn.ModuleDict(flows)
                 clock, classes = Clock(seed=seed, stage=index), int(student.config.num_labels or 1)
-                judges = judges_of(stage, self.depths, widths, clock, classes=classes, examples=examples)
+                judges = judges_of(stage, depths, widths, clock, classes=classes, examples=examples)
                 for name, judge in judges.items():
                     if name not in self.judges:
                         self.judges[name] = judge
@@ -154,7 +160,7 @@ class Objective(nn.Module):
                 {view: _widened(shown) for view, shown in teacher.items()},
                 labels,
                 clock,
-                regression=self.regression,
+                kind=self.kind,
                 projections=self._of_stage(self.projections, clock),
                 flows=self._of_stage(self.flows, clock),
                 judges=dict(self.judges.items()),
@@ -178,13 +184,13 @@ class Objective(nn.Module):
         self, stage: Stage, inputs: Mapping[str, Tensor], clock: Clock, mixed: Mixed | None
     ) -> dict[str, Trace]:
         """What the student shows of each view the stage looks at."""
-        shown = {}
+        shown, depths = {}, self.depths[clock.stage]
         if mixed is not None:
-            shown["mixed"] = shown_by(self.student, inputs, needs_of(stage, *self.depths, clock, "mixed")[0], mixed)
+            shown["mixed"] = shown_by(self.student, inputs, needs_of(stage, *depths, clock, "mixed")[0], mixed)
         consistency = [match for match in stage.matches if match.against == "student"]
         trains_plain = stage.hard_weight or stage.prediction or any(match.view == "plain" for match in stage.matches)
         if trains_plain or consistency:
-            needs, _ = needs_of(stage, *self.depths, clock, "plain")
+            needs, _ = needs_of(stage, *depths, clock, "plain")
             target_only = not trains_plain and all(match.detach for match in consistency)
             with torch.no_grad() if target_only else nullcontext():
                 shown["plain"] = shown_by(self.student, inputs, needs)
@@ -207,8 +213,13 @@ class Objective(nn.Module):
 
 def _widened(shown: Trace) -> Trace:
     """A trace in at least float32."""
-    names = ("hidden", "query", "key", "value", "bias", "feature")
-    stack: dict[str, Any] = {
-        name: {layer: wide(kept) for layer, kept in getattr(shown.encoder, name).items()} for name in names
-    }
-    return replace(shown, logits=wide(shown.logits), encoder=replace(shown.encoder, **stack))
+    encoder, decoder = (stack and _widened_stack(stack) for stack in (shown.encoder, shown.decoder))
+    return replace(shown, logits=wide(shown.logits), encoder=encoder, decoder=decoder)
+
+
+def _widened_stack(stack: Stack) -> Stack:
+    shown: dict[str, Any] = {each.name: getattr(stack, each.name) for each in fields(stack)}
+    for name, layers in shown.items():
+        if isinstance(layers, Mapping):
+            shown[name] = {layer: wide(kept) for layer, kept in layers.items()}
+    return Stack(**shown)

@@ -1,0 +1,157 @@
+"""Teachers and students on GLUE tasks, by several methods over several seeds, at equal budget, many runs at a time.
+
+    python benchmarks/glue.py --data-dir DIR --models minilm-l6 --tasks cola,mrpc,rte --workers 12 --out DIR
+
+Each teacher is fine-tuned once per seed; its students are distilled with the same seed for the same number of epochs.
+A run that is finished in --out is not run again, so a benchmark that was cut short goes on. Scores are of the dev part
+at the best scoring, one scoring an epoch, as the papers take them, which is optimistic for all alike.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import os
+import statistics
+import time
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training run; a teacher's has no method."""
+
+    model: str
+    task: str
+    seed: int
+    method: str | None = None
+
+    def folder(self, out: Path) -> Path:
+        return out / Path(self.model).name / self.task / f"{self.method or 'teacher'}-{self.seed}"
+
+
+def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
+    """Train one model in this process."""
+    import stillery
+    from stillery.progress import console
+
+    console.quiet = True
+    out = Path(asked.out)
+    budget = {"task": run.task, "data_dir": asked.data_dir, "seed": run.seed, "epochs": asked.budget[run.task],
+              "batch_size": asked.batch_size, "lr": asked.lr, "max_steps": asked.max_steps}  # fmt: skip
+    budget = {name: value for name, value in budget.items() if value is not None}
+    folder = run.folder(out)
+    if run.method is None:
+        done = stillery.finetune(model=run.model, out=folder, resume=True, **budget)
+    else:
+        teacher = Run(run.model, run.task, run.seed).folder(out)
+        done = stillery.distill(
+            teacher=teacher, method=run.method, layers=asked.layers, out=folder, resume=True, **budget
+        )
+    return done.metrics
+
+
+def settle(asked: argparse.Namespace) -> tuple[dict[Run, dict[str, Any]], list[str]]:
+    """Run everything: a student as soon as its teacher is there, the largest tasks first."""
+    began, found, failed = time.time(), {}, []
+    teachers = [Run(model, task, seed) for task in asked.tasks for model in asked.models for seed in asked.seeds]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(asked.workers, mp_context=context) as pool:
+        waiting: dict[Future[dict[str, Any]], Run] = {pool.submit(carry_out, run, asked): run for run in teachers}
+        while waiting:
+            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+                run = waiting.pop(future)
+                error = future.exception()
+                if error is not None:
+                    failed.append(f"{run}: {error}")
+                    continue
+                found[run] = future.result()
+                late = asked.limit is not None and time.time() - began > asked.limit
+                if run.method is None and not late:
+                    students = [Run(run.model, run.task, run.seed, method) for method in asked.methods]
+                    waiting |= {pool.submit(carry_out, student, asked): student for student in students}
+                value = next(iter(found[run]["metrics"].values()))
+                print(f"{time.time() - began:6.0f} s  {run.folder(Path())}  {value:.2f}", flush=True)
+    return found, failed
+
+
+def rows(found: dict[Run, dict[str, Any]]) -> list[dict[str, Any]]:
+    """Mean and standard deviation over seeds of every metric, and how many runs gave one answer for all."""
+    groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
+    for run, metrics in found.items():
+        groups.setdefault((Path(run.model).name, run.method or "teacher", run.task), []).append(metrics)
+    table = []
+    for (model, method, task), runs in groups.items():
+        values = {name: [one["metrics"][name] for one in runs] for name in runs[0]["metrics"]}
+        table.append(
+            {
+                "model": model, "method": method, "task": task, "seeds": len(runs),
+                "collapsed": sum(one.get("collapsed", False) for one in runs),
+                "mean": {name: statistics.mean(each) for name, each in values.items()},
+                "sd": {name: statistics.stdev(each) if len(each) > 1 else 0.0 for name, each in values.items()},
+                "agreement": statistics.mean(one.get("agreement", 100.0) for one in runs),
+                "train_seconds": statistics.mean(one["cost"]["train_seconds"] for one in runs),
+            }
+        )  # fmt: skip
+    return table
+
+
+def show(table: list[dict[str, Any]], asked: argparse.Namespace) -> None:
+    """Print one table per model: methods down, tasks across."""
+    for model in dict.fromkeys(row["model"] for row in table):
+        mine = {(row["method"], row["task"]): row for row in table if row["model"] == model}
+        print(f"\n{model}, mean (standard deviation) of {len(asked.seeds)} seeds")
+        print("| method | " + " | ".join(f"{task} ({asked.budget[task]} epochs)" for task in asked.tasks) + " |")
+        print("|---|" + "---|" * len(asked.tasks))
+        for method in ("teacher", *asked.methods):
+            cells = []
+            for task in asked.tasks:
+                row = mine.get((method, task))
+                shown = "-" if row is None else " / ".join(
+                    f"{row['mean'][name]:.1f} ({row['sd'][name]:.1f})" for name in row["mean"]
+                )  # fmt: skip
+                cells.append(f"{shown} [{row['collapsed']} collapsed]" if row and row["collapsed"] else shown)
+            print(f"| {method} | " + " | ".join(cells) + " |")
+
+
+def main() -> None:
+    """Parse, run, print, and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data-dir")
+    parser.add_argument("--models", default="minilm-l6")
+    parser.add_argument(
+        "--tasks", default="sst2,cola,stsb,mrpc,rte", help="the largest first; TASK:EPOCHS sets its own"
+    )
+    parser.add_argument("--methods", default="none,kd,layer-forward,rail-kd")
+    parser.add_argument("--seeds", default="0,1,2")
+    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--max-steps", type=int)
+    parser.add_argument("--layers", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--lr", type=float, default=5e-5)
+    parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--limit", type=float, help="start no student after so many seconds")
+    parser.add_argument("--out", required=True)
+    parser.add_argument("--json", help="where to write the numbers")
+    asked = parser.parse_args()
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+    asked.models, asked.methods = asked.models.split(","), asked.methods.split(",")
+    asked.seeds = [int(seed) for seed in asked.seeds.split(",")]
+    named = [task.partition(":") for task in asked.tasks.split(",")]
+    asked.tasks = [task for task, _, _ in named]
+    asked.budget = {task: int(epochs) if epochs else asked.epochs for task, _, epochs in named}
+    found, failed = settle(asked)
+    table = rows(found)
+    show(table, asked)
+    for line in failed:
+        print(f"failed: {line}")
+    if asked.json:
+        Path(asked.json).write_text(json.dumps({"asked": vars(asked), "rows": table, "failed": failed}, indent=1))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,38 @@
+"""`stillery cache`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from stillery.faults import Fault
+
+__all__ = ["cache"]
+
+
+def cache(
+    action: Annotated[str, typer.Argument(help="list, or clear to remove everything.")] = "list",
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show or clear what is kept to save time, such as tokens."""
+    from stillery.cli.show import print_json
+    from stillery.data.cache import GIGABYTE, find_cache
+
+    if action not in ("list", "clear"):
+        raise Fault(f"cache {action}: choose list or clear")
+    found = find_cache()
+    if found is None:
+        raise Fault("the cache is turned off (STILLERY_CACHE=off)")
+    entries = found.clear() if action == "clear" else found.entries()
+    total = sum(entry.bytes for entry in entries)
+    if json:
+        rows = [{"kind": e.kind, "about": e.about, "bytes": e.bytes, "folder": str(e.path)} for e in entries]
+        print_json({"folder": str(found.folder), "limit": found.limit, "bytes": total, action: rows})
+        return
+    if action == "list":
+        for entry in entries:
+            print(f"{entry.kind:<8} {entry.bytes / 1e6:>9,.1f} MB  {entry.about}")
+    done = "removed from" if action == "clear" else "in"
+    noun = "entry" if len(entries) == 1 else "entries"
+    print(f"{len(entries)} {noun}, {total / 1e6:,.1f} MB, {done} {found.folder} (limit {found.limit / GIGABYTE:g} GB)")

@@ -1,0 +1,145 @@
+"""A run that sorts texts into classes, gives them scores, or any of several labels."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from stillery.data.examples import Examples, Parts
+from stillery.evaluate.metrics import agreement, majority_collapse, score
+from stillery.evaluate.predictions import predict_logits
+from stillery.jobs.card import Facts
+from stillery.jobs.finish import Result, Scored, finish
+from stillery.jobs.inputs import token_limit, tokens_of
+from stillery.jobs.run import Prepared
+from stillery.jobs.settings import Distill
+from stillery.terms import Kind
+from stillery.train.loop import Outcome, TrainingData
+
+__all__ = ["Classification", "data_fingerprint"]
+
+
+def data_fingerprint(parts: Parts) -> str:
+    """A hash of all parts."""
+    return "-".join(part.fingerprint[:16] for part in (parts.train, parts.dev, parts.test) if part is not None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Classification:
+    """Labelled texts and, for a stage of layers, texts alone."""
+
+    parts: Parts
+    supplementary: Examples | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Classes, a set of labels, or a score."""
+        return self.parts.labels.kind
+
+    def summary(self) -> list[str]:
+        """The data, in words."""
+        parts, labels = self.parts, self.parts.labels
+        test = f", {len(parts.test)} test" if parts.test is not None else ""
+        several = "any of the " if labels.multi else ""
+        lines = [
+            f"data: {parts.source}, {len(parts.train)} train, {len(parts.dev)} dev{test} examples, "
+            f"{'regression' if labels.regression else several + 'labels ' + ', '.join(labels.names[:10])}",
+            *([f"data: {parts.note}"] if parts.note else []),
+        ]
+        if self.supplementary is not None:
+            lines.append(f"data: {self.supplementary.source}, {len(self.supplementary)} texts for the stage of layers")
+        return lines
+
+    def work(self, prepared: Prepared) -> ClassificationWork:
+        """Tokenise every part."""
+        parts = self.parts
+        limit = token_limit(prepared.run.data.max_length, *prepared.configs)
+        named = {"train": parts.train, "dev": parts.dev, "test": parts.test, **parts.more}
+        scored = {
+            name: Scored(
+                task=parts.source,
+                part=name,
+                examples=examples,
+                tokens=tokens_of(examples, prepared.tokenizer, limit, name),
+                labels=parts.labels,
+                metrics=parts.metrics,
+            )
+            for name, examples in named.items()
+            if examples is not None
+        }
+        return ClassificationWork(
+            prepared=prepared, parts=parts, scored=scored, limit=limit, supplementary=self._texts(prepared)
+        )
+
+    def _texts(self, prepared: Prepared) -> TrainingData | None:
+        """The texts of the stage of layers, tokenised to a length of their own."""
+        run = prepared.run
+        if self.supplementary is None or not isinstance(run, Distill):
+            return None
+        limit = token_limit(run.method.ild_max_length or run.data.max_length, *prepared.configs)
+        tokens = tokens_of(self.supplementary, prepared.tokenizer, limit, "supplementary")
+        return TrainingData(examples=self.supplementary, tokens=tokens, pad_id=_pad(prepared))
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class ClassificationWork:
+    """Every part with its tokens."""
+
+    prepared: Prepared
+    parts: Parts
+    scored: Mapping[str, Scored]
+    limit: int
+    supplementary: TrainingData | None
+
+    @cached_property
+    def data(self) -> TrainingData:
+        """The training part."""
+        train = self.scored["train"]
+        return TrainingData(examples=train.examples, tokens=train.tokens, pad_id=_pad(self.prepared))
+
+    def score(self, model: PreTrainedModel) -> Mapping[str, float]:
+        """Against the dev part's labels or, where it has none, against the teacher's answers."""
+        dev = self.scored["dev"]
+        logits = self._logits(model, "dev")
+        if dev.examples.labels is not None:
+            return score(dev.examples.labels, logits, dev.labels, dev.metrics)
+        return {"agreement": agreement(logits, self._answers, dev.labels)}
+
+    @cached_property
+    def _answers(self) -> NDArray[np.float32]:
+        """The teacher's; asked for only when the training has put it on its device."""
+        assert self.prepared.teacher is not None
+        return self._logits(self.prepared.teacher.model, "dev (teacher)")
+
+    def _logits(self, model: PreTrainedModel, description: str, progress: bool = True) -> NDArray[np.float32]:
+        dev, pad_id = self.scored["dev"], _pad(self.prepared)
+        return predict_logits(
+            model, dev.tokens, dev.examples, pad_id=pad_id, description=description, progress=progress
+        )
+
+    def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
+        """Score, on test where it has labels, and write the run folder."""
+        prepared, parts, scored = self.prepared, self.parts, self.scored
+        origin = f"{parts.source} ({parts.note})" if parts.note else parts.source
+        return finish(
+            out,
+            model=model,
+            tokenizer=prepared.tokenizer,
+            teacher=prepared.teacher.model if prepared.teacher else None,
+            scored=scored.get("test", scored["dev"]),
+            more=[scored[name] for name in parts.more],
+            collapsed=majority_collapse(self._logits(model, "dev", progress=False), parts.labels),
+            outcome=outcome,
+            length=self.limit,
+            facts=Facts(run=prepared.run, data=origin, origin=prepared.origin, paper=prepared.paper),
+        )
+
+
+def _pad(prepared: Prepared) -> int:
+    return int(prepared.tokenizer.pad_token_id)

@@ -1,0 +1,102 @@
+"""Train again with the next seed while a model learns nothing, and keep the one that is best on the dev part."""
+
+from __future__ import annotations
+
+import dataclasses
+import shutil
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+
+from stillery.atomic import atomic_file, atomic_folder
+from stillery.jobs.finish import Result
+from stillery.jobs.folder import begin, is_done, read_metrics, write_json
+from stillery.jobs.run import Prepared, carry_out
+from stillery.jobs.settings import Asked, Finetune, RestartSettings
+from stillery.progress import say
+
+__all__ = ["until_it_learns"]
+
+_FILES = ("conditions.json", "log.jsonl", "predictions.parquet")
+
+
+def until_it_learns(
+    asked: Asked[Finetune],
+    first: Prepared,
+    out: Path,
+    prepare: Callable[[Asked[Finetune], Path], Prepared],
+    *,
+    resume: bool = False,
+) -> Result:
+    """Run seed after seed, each in a folder of its own inside `out`; the best one's model becomes that of `out`."""
+    run = asked.run
+    assert isinstance(first.run, Finetune)
+    whole = dataclasses.replace(first.run, restart=run.restart)
+    if is_done(out, whole, resume=resume):
+        say(f"{out}: this run is finished already; nothing to do")
+        return Result(out=out, student=out / "student", metrics=read_metrics(out))
+    main = PartialState().is_main_process
+    if main:
+        begin(out, whole)
+    PartialState().wait_for_everyone()
+    tries: list[tuple[int, Result]] = []
+    for seed in range(run.training.seed, run.training.seed + run.restart.restarts + 1):
+        training = dataclasses.replace(run.training, seed=seed)
+        one = dataclasses.replace(run, training=training, restart=RestartSettings(), fingerprints={})
+        place = out / f"seed-{seed}"
+        result = carry_out(prepare(dataclasses.replace(asked, run=one), place), place, resume=resume)
+        tries.append((seed, result))
+        if not result.metrics.get("collapsed"):
+            break
+        if seed < run.training.seed + run.restart.restarts:
+            say(f"seed {seed} gave every dev example one answer; training again with seed {seed + 1}")
+    if main:
+        _keep_best(tries, out)
+    PartialState().wait_for_everyone()
+    return Result(out=out, student=out / "student", metrics=read_metrics(out))
+
+
+def _on_dev(result: Result) -> float:
+    """The dev part's main metric of the weights that were kept."""
+    training = result.metrics["training"]
+    kept = training["dev_best"] if training["kept_step"] != training["steps"] else training["dev_last"]
+    value: float = next(iter(kept.values()))
+    return value
+
+
+def _keep_best(tries: Sequence[tuple[int, Result]], out: Path) -> None:
+    seed, best = max(tries, key=lambda one: _on_dev(one[1]))
+    record = [
+        {"seed": number, "dev": _on_dev(result), "collapsed": result.metrics.get("collapsed", False)}
+        for number, result in tries
+    ]
+    with atomic_folder(out / "student") as part:
+        shutil.copytree(best.student, part, dirs_exist_ok=True)
+        card = part / "README.md"
+        card.write_text(_with_restarts(card.read_text(encoding="utf-8"), record, seed), encoding="utf-8")
+    for name in _FILES:
+        if (best.out / name).is_file():
+            with atomic_file(out / name) as file:
+                shutil.copyfile(best.out / name, file)
+    write_json(out / "metrics.json", best.metrics | {"restarts": record, "kept_seed": seed})
+
+
+def _with_restarts(card: str, record: Sequence[dict[str, Any]], seed: int) -> str:
+    """The model card, saying how many seeds were tried and which was kept."""
+    lines = [f"| {one['seed']} | {one['dev']:.2f} | {'yes' if one['collapsed'] else 'no'} |" for one in record]
+    said = "\n".join(
+        [
+            "## Restarts",
+            "",
+            f"Trained {len(record)} times, with another seed while the model gave every dev example one answer; "
+            f"seed {seed} is best on the dev part and was kept.",
+            "",
+            "| seed | dev | one answer for all |",
+            "|---|---|---|",
+            *lines,
+            "",
+        ]
+    )
+    return card.replace("## Make it again", f"{said}\n## Make it again", 1)

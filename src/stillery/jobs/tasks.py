@@ -1,0 +1,130 @@
+"""What is known about the named tasks: where their data is, how to get it, and what runs on them come to together."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stillery.data.sources import download, find_local
+from stillery.data.task import Task
+from stillery.data.tasks import TASKS, find_task
+from stillery.data.text_tasks import TEXT_TASKS, TextTask
+from stillery.evaluate.average import MISMATCHED, STYLES, average
+from stillery.faults import Fault, Gathered, nearest
+from stillery.jobs.folder import finished, read_metrics
+
+__all__ = ["average_runs", "describe_tasks", "fetch_tasks"]
+
+Scores = Mapping[str, float]
+
+
+def describe_tasks(data_dir: Path | None = None) -> list[dict[str, Any]]:
+    """Every task: what it is, its metrics and classes, and where on this machine its data is, if it is there."""
+    tasks: list[Task | TextTask] = [*TASKS.values(), *TEXT_TASKS.values()]
+    return [_described(task, data_dir) for task in tasks]
+
+
+def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
+    """Download tasks from the hub into its local cache, all of them or, where one is not there to be had, none."""
+    faults = Gathered()
+    tasks: list[Task | TextTask] = []
+    for name in names:
+        with faults.catch():
+            task = TEXT_TASKS[name] if name in TEXT_TASKS else find_task(name)
+            if task.hub is None:
+                download(task)
+            tasks.append(task)
+    faults.raise_any()
+    fetched = []
+    for task in tasks:
+        found = download(task)
+        fetched.append({"name": task.name, "where": found.where, "parts": list(found.parts)})
+    return fetched
+
+
+def average_runs(places: Sequence[Path], style: str = "glue") -> dict[str, Any]:
+    """The average over tasks of finished runs, or of files that `stillery evaluate --json` wrote.
+
+    Several runs of one task, such as those of several seeds, are averaged first. Holds `style`, `about`, `average`,
+    `columns` (name to value), `runs` (how many for each set of examples), `missing` and `left_out`.
+    """
+    if style not in STYLES:
+        raise Fault(f"no style {style!r} of averages; {nearest(style, STYLES)}")
+    wanted = {one for column in STYLES[style].columns for one in column.sets}
+    faults = Gathered()
+    runs: dict[str, list[Scores]] = defaultdict(list)
+    left_out = []
+    for place in places:
+        with faults.catch():
+            found = _scores(place)
+            for name, scores in found.items():
+                if name in wanted:
+                    runs[name].append(scores)
+            if wanted.isdisjoint(found):
+                left_out.append(f"{place} ({', '.join(found)})")
+    faults.raise_any()
+    result = average({name: _mean(some) for name, some in runs.items()}, style)
+    if result.value is None:
+        raise Fault(f"no run on a task of the style {style} ({', '.join(sorted(wanted))}): {'; '.join(left_out)}")
+    return {
+        "style": style,
+        "about": STYLES[style].about,
+        "average": round(result.value, 4),
+        "columns": {name: round(value, 4) for name, value in result.columns.items()},
+        "runs": {name: len(some) for name, some in runs.items()},
+        "missing": list(result.missing),
+        "left_out": left_out,
+    }
+
+
+def _described(task: Task | TextTask, data_dir: Path | None) -> dict[str, Any]:
+    found = find_local(task, data_dir)
+    classes = None if isinstance(task, TextTask) or task.labels.regression else list(task.labels.names)
+    return {
+        "name": task.name,
+        "about": task.about,
+        "metrics": list(task.metrics),
+        "labels": classes,
+        "writes_text": isinstance(task, TextTask),
+        "out_of_domain_for": task.out_of_domain_for,
+        "on_the_hub": task.hub.repo if task.hub is not None else None,
+        "found": None if found is None else found.where,
+        "parts": [] if found is None else list(found.parts),
+    }
+
+
+def _scores(place: Path) -> dict[str, Scores]:
+    """The metrics of a run by the set of examples they are on."""
+    metrics = _metrics(place)
+    task, own = metrics.get("task"), metrics.get("metrics")
+    if not isinstance(task, str) or not isinstance(own, dict):
+        raise Fault(
+            f"{place}: no task with metrics in it; give run folders, or what `stillery evaluate --json` printed"
+        )
+    found: dict[str, Scores] = {task: own}
+    also = metrics.get("also")
+    if task == "mnli" and isinstance(also, dict) and "dev_mismatched" in also:
+        found[MISMATCHED] = also["dev_mismatched"]["metrics"]
+    return found
+
+
+def _metrics(place: Path) -> Any:
+    if place.is_dir():
+        if not finished(place):
+            raise Fault(f"{place}: no finished run in this folder; give one, or go on with this one by --resume")
+        return read_metrics(place)
+    try:
+        found = json.loads(place.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise Fault(f"{place}: no such run folder or file") from None
+    except (OSError, ValueError) as error:
+        raise Fault(f"{place}: cannot be read as JSON ({error})") from None
+    return found if isinstance(found, dict) else {}
+
+
+def _mean(runs: Sequence[Scores]) -> Scores:
+    shared = [metric for metric in runs[0] if all(metric in scores for scores in runs)]
+    return {metric: sum(scores[metric] for scores in runs) / len(runs) for metric in shared}
