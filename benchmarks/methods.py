@@ -43,7 +43,8 @@ class Step:
 
     def __init__(self, name: str, student, teacher, batch: dict[str, torch.Tensor], labels: torch.Tensor) -> None:
         self.stages = methods.build(name).stages
-        check_stages(self.stages, sizes(student.config), sizes(teacher.config), Clock(), ("bert", "bert"))
+        configs = student.config, teacher.config
+        check_stages(self.stages, *map(sizes, configs), Clock(), configs)
         self.objective = Objective(student, self.stages, teacher=sizes(teacher.config), seed=0, examples=1000)
         # Universal-KD's first stage fits heads on the teacher; its second is the one that matches layers.
         self.clock = Clock(stage=1 if name == "universal-kd" else 0, stage_step=1, stage_steps=2)
@@ -73,7 +74,7 @@ class Step:
         shown = {}
         for view in ("plain", "mixed"):
             if view in views or (view == "plain" and stage.prediction):
-                needs = needs_of(stage, *self.objective.depths[self.clock.stage], self.clock, view)[1]
+                needs = needs_of(stage, self.objective.between[self.clock.stage], self.clock, view)[1]
                 shown[view] = self.teacher(self.batch, needs, mixed if view == "mixed" else None)
         share = dict.fromkeys(("examples", "tokens", "pairs", "mixed tokens", "mixed pairs"), 1.0)
         index = torch.arange(len(self.labels))

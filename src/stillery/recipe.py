@@ -7,7 +7,7 @@ function that returns a `Recipe`; nothing here runs a model.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Literal, Protocol
 
@@ -36,10 +36,13 @@ __all__ = [
     "Rows",
     "Schedule",
     "Shown",
+    "StackName",
     "Stage",
     "View",
     "part_name",
 ]
+
+_DECODER_SEED = 0xDEC0DE
 
 Layers = int | tuple[int, ...]
 """A layer, 1-based, 0 being the embedding output; or several that are compared as one."""
@@ -47,12 +50,22 @@ Layers = int | tuple[int, ...]
 Pairs = Sequence[tuple[Layers, Layers]]
 """(student, teacher) layers that meet."""
 
-Rows = Literal["examples", "tokens", "pairs", "mixed tokens", "mixed pairs"]
-"""What a loss term is a mean over: examples, real tokens (of mixed examples), or pairs of those of one example."""
+StackName = Literal["encoder", "decoder"]
+"""A stack of layers; a classifier has an encoder, a model that writes text has a decoder, or both."""
 
-Need = Literal["hidden", "query", "key", "value", "feature"]
+Rows = Literal[
+    "examples", "targets",
+    "tokens", "pairs", "decoder tokens", "decoder pairs", "causal pairs", "cross pairs",
+    "mixed tokens", "mixed pairs", "mixed decoder tokens", "mixed decoder pairs", "mixed causal pairs",
+    "mixed cross pairs",
+]  # fmt: skip
+"""What a loss term is a mean over: examples; target tokens that are scored; real tokens, or pairs of those of one
+example, of the encoder or the decoder: all pairs, a token with those before it and itself (causal), or one of the
+decoder with one of the encoder (cross); and all of these of mixed examples."""
+
+Need = Literal["hidden", "query", "key", "value", "feature", "cross_query", "cross_key"]
 """What of a layer a model has to show: its output state, the queries, keys and values of its attention, or, of the last
-layer, what the final classifier receives."""
+layer, what the final classifier receives. The `cross` ones are of a decoder's attention to the encoder."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,6 +120,18 @@ class Shown(Protocol):
         """The keys of the scores, as the queries."""
 
     @property
+    def cross_query(self) -> Mapping[int, Tensor]:
+        """Queries of a decoder's attention to the encoder, [batch, tokens, width]."""
+
+    @property
+    def cross_key(self) -> Mapping[int, Tensor]:
+        """The keys it looks at, [batch, the encoder's tokens, width]."""
+
+    @property
+    def cross_mask(self) -> Tensor | None:
+        """1 for the encoder's real tokens, where there is such an attention."""
+
+    @property
     def heads(self) -> int:
         """Attention heads."""
 
@@ -147,6 +172,7 @@ class Representation:
     `show(stack, layer)` gives the View; a `joint` one takes a tuple of layers instead. `rows` says what its rows are,
     `needs` what the models have to show, and `sized` whether a row is as wide as the model and so can be projected.
     `heads` says into how many its rows are cut: each model's own number, the teacher's on both sides, or a number.
+    With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
     """
 
     name: str
@@ -156,6 +182,7 @@ class Representation:
     joint: bool = False
     sized: bool = True
     heads: int | Literal["own", "teacher"] | None = None
+    raw_last: bool = False
 
 
 Pair = Callable[[int, int, Clock], Pairs]
@@ -212,6 +239,8 @@ class Divergence(Protocol):
 class Match:
     """One comparison of layers: represent both, project, measure the distance of each pair, reduce, weigh.
 
+    The layers are those of the named `stack` of both models, of their first where none is named.
+
     Where a pair names several layers on a side, `combine` makes one target of the teacher's; without it they are laid
     side by side, before the projection. `flow` gives every pair its weight in the sum (transport).
     A `judge` measures all pairs itself, in place of projection and distance, and may have weights and a memory; matches
@@ -237,6 +266,12 @@ class Match:
     view: Literal["plain", "mixed"] = "plain"
     against: Literal["teacher", "student"] = "teacher"
     detach: bool = True
+    stack: StackName | None = None
+
+    def pairs(self, student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+        """The layers that meet at this time; what is drawn for a decoder is independent of what is for an encoder."""
+        own = replace(clock, seed=clock.seed + _DECODER_SEED) if self.stack == "decoder" else clock
+        return self.pair(student_layers, teacher_layers, own)
 
     def weight_at(self, clock: Clock) -> float:
         """The weight at this time."""

@@ -17,11 +17,40 @@ from torch import Tensor, nn
 
 from stillery.faults import Fault
 from stillery.parts._wide import wide
-from stillery.parts.divergence import logit_mse, per_label
+from stillery.parts.divergence import DIVERGENCES, logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
-from stillery.recipe import Around, Batched, Clock, Layers, Match, Pairs, Prediction, Representation, Shown, Stage, View
+from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy
+from stillery.recipe import (
+    Around,
+    Batched,
+    Clock,
+    Layers,
+    Match,
+    Pairs,
+    Prediction,
+    Representation,
+    Shown,
+    StackName,
+    Stage,
+    View,
+)
 
-__all__ = ["Kind", "Mixed", "Showing", "Views", "flat_layers", "judges_of", "modules_of", "stage_terms", "takes_keys"]
+__all__ = [
+    "UNSCORED",
+    "Between",
+    "Kind",
+    "Mixed",
+    "Showing",
+    "Views",
+    "flat_layers",
+    "judges_of",
+    "modules_of",
+    "stage_terms",
+    "takes_keys",
+]
+
+UNSCORED = -100
+"""The target of a position whose prediction is not scored."""
 
 
 class Showing(Protocol):
@@ -29,14 +58,26 @@ class Showing(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """[batch, classes]."""
+        """[batch, classes], or [batch, tokens, vocabulary] of a model that writes text."""
+
+    @property
+    def targets(self) -> Tensor | None:
+        """The token each position should predict, [batch, tokens], `UNSCORED` where none counts."""
+
+    @property
+    def encoder(self) -> Shown | None:
+        """What the encoder showed, where there is one."""
+
+    @property
+    def decoder(self) -> Shown | None:
+        """What the decoder showed, where there is one."""
 
     def stack(self, name: str | None = None) -> Shown:
         """What the layers of a stack showed, by its name; those of the model's first where none is given."""
 
 
-Kind = Literal["classes", "labels", "score"]
-"""What the models predict: one class, any of several labels, or a score."""
+Kind = Literal["classes", "labels", "score", "text"]
+"""What the models predict: one class, any of several labels, a score, or a text, token by token."""
 
 Views = Mapping[str, Showing]
 """What a model showed of each view of a batch: plain, mixed."""
@@ -50,8 +91,11 @@ class Mixed:
     partner: Tensor
 
     def inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs with the mask of the mixed examples."""
-        return {**inputs, "attention_mask": mixed_mask(inputs["attention_mask"], self.lam, self.partner)}
+        """The inputs with the masks of the mixed examples; a decoder's, where none is given, is where labels count."""
+        masks = {name: inputs[name] for name in ("attention_mask", "decoder_attention_mask") if name in inputs}
+        if "labels" in inputs:
+            masks.setdefault("decoder_attention_mask", (inputs["labels"] != UNSCORED).long())
+        return {**inputs, **{name: mixed_mask(mask, self.lam, self.partner) for name, mask in masks.items()}}
 
     def __call__(self, values: Tensor) -> Tensor:
         """Mix values that have one row per example."""
@@ -73,16 +117,28 @@ def _takes_keys(distance: Callable[..., Tensor]) -> bool:
     return "key_mask" in inspect.signature(distance).parameters
 
 
+@dataclass(frozen=True, kw_only=True)
+class Between:
+    """The student's and the teacher's side of a stack: how many layers, and how wide."""
+
+    depths: tuple[int, int]
+    widths: tuple[int, int]
+
+
 def modules_of(
-    stage: Stage, student_layers: int, teacher_layers: int, student_width: int, teacher_width: int, clock: Clock
+    stage: Stage, between: Mapping[StackName | None, Between], clock: Clock
 ) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
-    """The projections and the flows of a stage's matches, by the match's name; new, from the current random state."""
+    """The projections and the flows of a stage's matches, by the match's name; new, from the current random state.
+
+    `between` are the stacks of the models by their names, the first one also by None.
+    """
     projections: dict[str, nn.Module] = {}
     flows: dict[str, nn.Module] = {}
     for match in stage.matches:
         if match.against == "student":
             continue
-        pairs = match.pair(student_layers, teacher_layers, clock)
+        depths, (student_width, teacher_width) = between[match.stack].depths, between[match.stack].widths
+        pairs = match.pairs(*depths, clock)
         if match.project is not None and match.represent.sized and pairs:
             # Layers laid side by side are as wide as all of them together.
             ours = [student_width * len(flat_layers(student)) for student, _ in pairs]
@@ -91,25 +147,20 @@ def modules_of(
             if projection is not None:
                 projections[match.name] = projection
         if match.flow is not None:
-            flows[match.name] = match.flow(student_layers, teacher_layers)
+            flows[match.name] = match.flow(*depths)
     return projections, flows
 
 
 def judges_of(
-    stage: Stage,
-    depths: tuple[int, int],
-    widths: tuple[int, int],
-    clock: Clock,
-    *,
-    classes: int,
-    examples: int,
+    stage: Stage, between: Mapping[StackName | None, Between], clock: Clock, *, classes: int, examples: int
 ) -> dict[str, nn.Module]:
     """The judges of a stage's matches, by the name they share or the match's; new, from the current random state."""
     judges: dict[str, nn.Module] = {}
     for match in stage.matches:
         if match.judge is None or (match.shared or match.name) in judges:
             continue
-        pairs = match.pair(*depths, clock)
+        depths, widths = between[match.stack].depths, between[match.stack].widths
+        pairs = match.pairs(*depths, clock)
         around = Around(
             student=[widths[0] * len(flat_layers(ours)) for ours, _ in pairs],
             teacher=[[widths[1]] * len(flat_layers(theirs)) for _, theirs in pairs],
@@ -137,13 +188,12 @@ def stage_terms(
     """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name."""
     terms: dict[str, Tensor] = {}
     if stage.hard_weight:
-        assert labels is not None
-        terms["hard"] = _hard(student["plain"].logits, labels, kind)
+        terms["hard"] = _hard(student["plain"], labels, kind)
     if stage.prediction is not None:
-        terms["soft"] = _soft(stage.prediction, student["plain"].logits, teacher["plain"].logits, kind)
+        terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, kind)
     for match in stage.matches:
-        depths = next(iter(student.values())).stack().depth, next(iter(teacher.values())).stack().depth
-        pairs = match.pair(*depths, clock)
+        left, right = (next(iter(views.values())).stack(match.stack) for views in (student, teacher))
+        pairs = match.pairs(left.depth, right.depth, clock)
         if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
             raise Fault(
                 f"match {match.name} looks at mixed examples: give traces by view, {{'plain': .., 'mixed': ..}}"
@@ -155,10 +205,10 @@ def stage_terms(
         elif match.judge is not None:
             assert judges is not None and index is not None
             batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score")
-            rows = _judged(match, pairs, student[match.view].stack(), teacher[match.view].stack())
+            rows = _judged(match, pairs, student[match.view].stack(match.stack), teacher[match.view].stack(match.stack))
             terms[match.name] = judges[match.shared or match.name](rows, batch)
         else:
-            ours, theirs = student[match.view].stack(), teacher[match.view].stack()
+            ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
             projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
             terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow)
     return terms
@@ -175,8 +225,15 @@ def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[
     ]
 
 
-def _hard(logits: Tensor, labels: Tensor, kind: Kind) -> Tensor:
-    """The labels' loss: cross entropy, that of yes and no for each of several labels, or squared error of a score."""
+def _hard(shown: Showing, labels: Tensor | None, kind: Kind) -> Tensor:
+    """The labels' loss: cross entropy, that of yes and no for each of several labels, or squared error of a score.
+
+    A text's labels are the targets of its trace; the mean is over those that are scored.
+    """
+    logits = shown.logits
+    if kind == "text":
+        return token_cross_entropy(logits, _targets(shown), ignore=UNSCORED)
+    assert labels is not None
     if kind == "score":
         values = wide(logits).squeeze(-1)
         return F.mse_loss(values, labels.to(values.dtype))
@@ -186,10 +243,24 @@ def _hard(logits: Tensor, labels: Tensor, kind: Kind) -> Tensor:
     return F.cross_entropy(wide(logits), labels)
 
 
-def _soft(soft: Prediction, student: Tensor, teacher: Tensor, kind: Kind) -> Tensor:
-    """How far the predictions are apart; a score has no distribution, several labels have one each."""
+def _targets(shown: Showing) -> Tensor:
+    if shown.targets is None:
+        raise Fault("a text's predictions are scored where its labels count: trace the model with labels in its inputs")
+    return shown.targets
+
+
+def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tensor:
+    """How far the predictions are apart; a score has no distribution, several labels have one each, a text's many."""
+    student = shown.logits
     if kind == "labels":
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
+    if kind == "text":
+        scored = _targets(shown) != UNSCORED
+        name = next((name for name, known in DIVERGENCES.items() if known is soft.divergence), None)
+        if name is None:
+            # One of the user's own compares rows of logits.
+            return soft.divergence(student[scored], teacher[scored], soft.temperature, soft.square)
+        return TOKEN_DIVERGENCES[name](student, teacher, scored, soft.temperature, soft.square)
     divergence = logit_mse if kind == "score" else soft.divergence
     return divergence(student, teacher, soft.temperature, soft.square)
 
@@ -248,8 +319,8 @@ def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed) -> Te
     """
     values = []
     for layer, _ in pairs:
-        view = match.represent.show(student["mixed"].stack(), layer)
-        target = mixed(match.represent.show(student["plain"].stack(), layer).values)
+        view = match.represent.show(student["mixed"].stack(match.stack), layer)
+        target = mixed(match.represent.show(student["plain"].stack(match.stack), layer).values)
         values.append(_measured(match, view.values, target.detach() if match.detach else target, view))
     stacked = torch.stack(values)
     return stacked.sum() if match.over_pairs == "sum" else stacked.mean()

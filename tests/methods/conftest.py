@@ -12,6 +12,7 @@ from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
+from stillery.models.trace import Wanted
 from stillery.terms import Mixed
 from stillery.train.objective import Needs
 from stillery.train.teacher import LiveTeacher
@@ -29,7 +30,7 @@ def minilm(tokenizer) -> RealTeacher:
     torch.nn.init.normal_(loaded.model.classifier.weight, std=1.0)
     mixed = Mixed(lam=0.3, partner=torch.arange(8).flip(0))
     layers = set(range(1, 7))
-    needs: Needs = {"hidden": {0} | layers, "query": layers, "key": layers, "value": layers, "feature": {6}}
+    needs: Needs = {None: Wanted(hidden={0} | layers, query=layers, key=layers, value=layers, feature={6})}
     live = LiveTeacher(loaded.model)
     shown = {"plain": live(batch.inputs, needs), "mixed": live(batch.inputs, needs, mixed)}
     return RealTeacher(loaded=loaded, sizes=sizes(loaded.model.config), batch=batch, mixed=mixed, shown=shown)

@@ -11,7 +11,7 @@ from torch import Tensor
 from stillery import methods
 from stillery.models.trace import Stack, Trace
 from stillery.recipe import Clock, Stage
-from stillery.terms import Mixed, judges_of, modules_of
+from stillery.terms import Between, Mixed, judges_of, modules_of
 
 LENGTHS = (7, 4, 2)
 PARTNER = (1, 2, 0)
@@ -63,15 +63,19 @@ class Case:
         ours, theirs = self.student["plain"].encoder, self.teacher["plain"].encoder
         return ours.depth, theirs.depth, ours.hidden[0].shape[-1], theirs.hidden[0].shape[-1]
 
+    @property
+    def between(self) -> dict[None, Between]:
+        return {None: Between(depths=self.sizes[:2], widths=self.sizes[2:])}
+
     def modules(self, stage: Stage, clock: Clock) -> tuple[dict, dict]:
         torch.manual_seed(clock.seed + 17)
-        projections, flows = modules_of(stage, *self.sizes, clock)
+        projections, flows = modules_of(stage, self.between, clock)
         return {name: projection.double() for name, projection in projections.items()}, flows
 
     def judges(self, stage: Stage, clock: Clock) -> dict[str, torch.nn.Module]:
         torch.manual_seed(clock.seed + 18)
         classes = self.student["plain"].logits.shape[-1]
-        made = judges_of(stage, self.sizes[:2], self.sizes[2:], clock, classes=classes, examples=6)
+        made = judges_of(stage, self.between, clock, classes=classes, examples=6)
         return {name: judge.double() for name, judge in made.items()}
 
     def terms(

@@ -17,6 +17,7 @@ from stillery import methods
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
 from stillery.models.student import StudentShape, build, student_sizes
+from stillery.models.trace import Wanted
 from stillery.parts.pair import transport_plan
 from stillery.parts.transport import Transport
 from stillery.recipe import Clock
@@ -164,7 +165,7 @@ def test_states_and_attention_share_the_mean_of_their_weights(separate: bool, ti
     """After a step of two layers' training: each flow's own new weights, or the mean of both."""
     loaded = load_classifier(str(tiny_teacher))
     layers = set(range(5))
-    needs: Needs = {"hidden": layers, "query": layers - {0}, "key": layers - {0}, "value": set(), "feature": set()}
+    needs: Needs = {None: Wanted(hidden=layers, query=layers - {0}, key=layers - {0})}
     made = torch.Generator().manual_seed(0)
     inputs = {"input_ids": torch.randint(1000, 2000, (3, 7), generator=made), "attention_mask": mask_of((7, 4, 2), 7)}
     shown = LiveTeacher(loaded.model)(inputs, needs)

@@ -176,6 +176,7 @@ def test_options(name: str) -> None:
         "attention_weight": (2.0, {"weight attention"}),
         "hidden_weight": (2.0, {"weight hidden"}),
         "always_project": (True, {"hidden"}),
+        "relation_heads": (3, {"attention"}),
     }
     if name == "emd-ild":
         rows["reweighed"] = (False, {"flow attention", "flow hidden"})
@@ -185,6 +186,7 @@ def test_options(name: str) -> None:
             "states": ("pool", {"hidden", "consistency_hidden"}),
             "alpha": (0.4, {"mixing"}),
             "consistency_weight": (0.5, both),
+            "hidden_consistency": (False, {"consistency_hidden", "weight consistency_hidden"}),
             "ramp": ("epochs", both),
             "ramp_steps": (60, both),
             "pairing": ("reverse", {"mixing"}),

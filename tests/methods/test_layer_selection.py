@@ -72,5 +72,8 @@ def test_options(name: str) -> None:
         "layer_weight": (10.0, {"weight hidden"}),
         "embedding": (False, {"hidden"}),
         "released": (True, {"hidden"}),
+        "normalise": ("token", {"hidden"}),
+        # What is traced differs, not what is done with it.
+        "raw_last": (True, set()),
     }
     Options(name, case(2, 4), rows).check()

@@ -17,6 +17,7 @@ from stillery.data.tokens import Tokens
 from stillery.faults import Fault
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
+from stillery.models.trace import Wanted
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Clock, Match, Stage
 from stillery.terms import Mixed
@@ -30,7 +31,7 @@ WHOLE = {"examples": 1.0, "tokens": 1.0, "pairs": 1.0, "mixed tokens": 1.0, "mix
 
 def everything(layers: int) -> Needs:
     inner = set(range(1, layers + 1))
-    return {"hidden": {0} | inner, "query": inner, "key": inner, "value": inner, "feature": {layers} - {0}}
+    return {None: Wanted(hidden={0} | inner, query=inner, key=inner, value=inner, feature={layers} - {0})}
 
 
 def losses_of(
@@ -43,7 +44,7 @@ def losses_of(
 
 def losses_in(objective: Objective, teacher: LiveTeacher, batch: Batch, clock: Clock, share=WHOLE) -> Losses:
     mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0)) if objective.stages[clock.stage].mixing else None
-    needs = everything(objective.depths[0][1])
+    needs = everything(objective.between[0][None].depths[1])
     shown = {"plain": teacher(batch.inputs, needs)}
     if mixed:
         shown["mixed"] = teacher(batch.inputs, needs, mixed)
@@ -213,7 +214,7 @@ def test_regression_matches_values(teacher_sizes, student_of: StudentOf, teacher
 def test_the_teacher_is_frozen_and_in_eval_mode(teacher: Loaded, batch: Batch) -> None:
     teacher.model.train()
     live = LiveTeacher(teacher.model)
-    shown = live(batch.inputs, {"hidden": {1}, "query": set(), "key": set(), "value": set(), "feature": set()})
+    shown = live(batch.inputs, {None: Wanted(hidden={1})})
     assert not teacher.model.training and not shown.logits.requires_grad
     assert not any(parameter.requires_grad for parameter in teacher.model.parameters())
     assert set(shown.encoder.hidden) == {1}

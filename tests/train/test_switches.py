@@ -44,9 +44,9 @@ def one_step(
     clock = Clock(stage=stage_number, stage_step=1, stage_steps=2)
     stage, live = recipe.stages[stage_number], LiveTeacher(teacher.model)
     mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0)) if stage.mixing else None
-    shown = {"plain": live(batch.inputs, needs_of(stage, *objective.depths[stage_number], clock, "plain")[1])}
+    shown = {"plain": live(batch.inputs, needs_of(stage, objective.between[stage_number], clock, "plain")[1])}
     if mixed:
-        shown["mixed"] = live(batch.inputs, needs_of(stage, *objective.depths[stage_number], clock, "mixed")[1], mixed)
+        shown["mixed"] = live(batch.inputs, needs_of(stage, objective.between[stage_number], clock, "mixed")[1], mixed)
     share = dict.fromkeys(("examples", "tokens", "pairs", "mixed tokens", "mixed pairs"), 1.0)
     losses = objective(batch.inputs, batch.labels, shown, clock, share, mixed, torch.from_numpy(batch.index))
     losses.total.backward()
@@ -59,7 +59,9 @@ def works_or_is_refused(
 ) -> bool:
     try:
         recipe = switched(methods.build(name), switches, name)
-        check_stages(recipe.stages, sizes(student.config), teacher_sizes, Clock(), ("bert", "bert"))
+        check_stages(
+            recipe.stages, sizes(student.config), teacher_sizes, Clock(), (student.config, teacher.model.config)
+        )
     except Fault:
         return False
     one_step(recipe, student, teacher, teacher_sizes, batch)
@@ -123,7 +125,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
 ) -> None:
     def check() -> None:
         recipe = switched(methods.build(name), switches, name)
-        check_stages(recipe.stages, sizes(student_of(2).config), teacher_sizes, Clock(), ("bert", "bert"))
+        check_stages(recipe.stages, sizes(student_of(2).config), teacher_sizes, Clock(), (student_of(2).config,))
 
     with pytest.raises(Fault, match=words):
         check()

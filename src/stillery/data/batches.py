@@ -21,12 +21,16 @@ POOL_WINDOWS = 50
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batch:
-    """A few examples as tensors of shape (examples, padded length), with their positions and ids."""
+    """A few examples as tensors of shape (examples, padded length), with their positions and ids.
+
+    The targets of a `generated` one were written by the student.
+    """
 
     index: Indices
     ids: tuple[str, ...]
     inputs: dict[str, torch.Tensor]
     labels: torch.Tensor | None
+    generated: bool = False
 
     def __len__(self) -> int:
         return len(self.ids)

@@ -23,8 +23,9 @@ from torch import Tensor, nn
 
 from stillery.faults import Fault, Gathered, nearest
 from stillery.methods._sources import SOURCES
-from stillery.recipe import Clock, Match, Recipe, Shown, Stage, part_name
-from stillery.terms import Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
+from stillery.recipe import Clock, Match, Recipe, Shown, StackName, Stage, part_name
+from stillery.stacks import Which, on_stacks
+from stillery.terms import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
 
 __all__ = ["Method", "build", "describe", "describe_stages", "find", "names", "terms"]
 
@@ -146,6 +147,7 @@ def _describe_match(match: Match) -> dict[str, Any]:
         "weight": part_name(match.weight) if callable(match.weight) else match.weight,
         "view": match.view,
         "against": match.against,
+        **({"stack": match.stack} if match.stack else {}),
     }
 
 
@@ -198,35 +200,31 @@ def terms(
     flows: Mapping[str, nn.Module] | None = None,
     judges: Mapping[str, nn.Module] | None = None,
     mixed: Mixed | None = None,
+    stacks: Which = "both",
+    cross_attention: bool = False,
     **options: Any,
 ) -> dict[str, Tensor]:
     """Every named loss term of a method, unweighted, from plain traces, so that anyone can recompute it.
 
     `student` and `teacher` are traces (`stillery.models.trace.trace`), or traces by view where the method mixes;
     `batch` has the `labels` and, for a method with a memory, the `index` of its examples; `clock.stage` says which
-    stage. Modules that are not given are made new from the clock's seed, as a run of that seed makes them.
+    stage. Modules that are not given are made new from the clock's seed, as a run of that seed makes them. Of a model
+    that writes text the labels are the targets of its trace; `stacks` and `cross_attention` are those of `on_stacks`.
 
     >>> terms("kd", student, teacher, batch, Clock())  # doctest: +SKIP
     {'hard': tensor(0.71), 'soft': tensor(0.05)}
     """
     clock = clock or Clock()
-    recipe = build(name, options)
     ours, theirs = (shown if isinstance(shown, Mapping) else {"plain": shown} for shown in (student, teacher))
+    recipe = on_stacks(build(name, options), _models_kind(ours), which=stacks, cross_attention=cross_attention)
     stage = recipe.stages[clock.stage]
     index = getattr(batch, "index", range(len(next(iter(ours.values())).logits)))
     if stage.matches:
-        left, right = (next(iter(views.values())).stack() for views in (ours, theirs))
+        between = {match.stack: _between(ours, theirs, match.stack) for match in stage.matches}
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(clock.seed)
-            made = modules_of(stage, left.depth, right.depth, _width(left), _width(right), clock)
-            judging = judges_of(
-                stage,
-                (left.depth, right.depth),
-                (_width(left), _width(right)),
-                clock,
-                classes=_classes(ours),
-                examples=int(max(index)) + 1,
-            )
+            made = modules_of(stage, between, clock)
+            judging = judges_of(stage, between, clock, classes=_classes(ours), examples=int(max(index)) + 1)
         projections = made[0] | dict(projections or {})
         flows, judges = made[1] | dict(flows or {}), judging | dict(judges or {})
     return stage_terms(
@@ -248,13 +246,28 @@ def _classes(views: Views) -> int:
     return int(next(iter(views.values())).logits.shape[-1])
 
 
+def _models_kind(views: Views) -> str:
+    """The kind of the models, told by the stacks one showed."""
+    shown = next(iter(views.values()))
+    if shown.decoder is None:
+        return "encoder"
+    return "decoder" if shown.encoder is None else "encoder-decoder"
+
+
+def _between(student: Views, teacher: Views, name: StackName | None) -> Between:
+    left, right = (next(iter(views.values())).stack(name) for views in (student, teacher))
+    return Between(depths=(left.depth, right.depth), widths=(_width(left), _width(right)))
+
+
 def _kind(views: Views, labels: Tensor | None) -> Kind:
-    """What is predicted, told by the labels: a row of 0 and 1, or the number of outputs."""
+    """What is predicted, told by the outputs and labels: tokens, a row of 0 and 1, or by the number of outputs."""
+    if next(iter(views.values())).logits.ndim == 3:
+        return "text"
     if labels is not None and labels.ndim == 2:
         return "labels"
     return "score" if _classes(views) == 1 else "classes"
 
 
 def _width(stack: Shown) -> int:
-    shown = next(values for values in (stack.hidden, stack.query, stack.key, stack.value) if values)
-    return next(iter(shown.values())).shape[-1]
+    shown = (stack.hidden, stack.query, stack.key, stack.value, stack.cross_query)
+    return next(iter(next(values for values in shown if values).values())).shape[-1]

@@ -13,7 +13,7 @@ __all__ = ["SOURCES"]
 
 _LAYER_SELECTION = {
     "hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_weight": "code", "embedding": "code",
-    "released": "inferred",
+    "released": "inferred", "normalise": "inferred", "raw_last": "inferred",
 }  # fmt: skip
 _RAIL = {
     "hard_weight": "paper", "soft_weight": "paper", "temperature": "inferred", "layer_weight": "paper",
@@ -22,6 +22,7 @@ _RAIL = {
 _ILD = {
     "hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "paper", "attention": "paper",
     "states": "paper", "attention_weight": "paper", "hidden_weight": "paper", "always_project": "paper",
+    "relation_heads": "inferred",
 }  # fmt: skip
 
 SOURCES: dict[str, dict[str, str]] = {
@@ -67,7 +68,8 @@ SOURCES: dict[str, dict[str, str]] = {
     "l-ild": _ILD,
     "u-ild": _ILD,
     "emd-ild": _ILD | {"reweighed": "code"},
-    "cr-ild": _ILD | {"alpha": "paper", "consistency_weight": "code", "ramp": "paper", "ramp_steps": "inferred",
+    "cr-ild": _ILD | {"alpha": "paper", "consistency_weight": "code",
+                      "hidden_consistency": "paper", "ramp": "paper", "ramp_steps": "inferred",
                       "pairing": "paper", "larger": "paper", "stop_gradient": "code", "kl_direction": "paper"},
 }  # fmt: skip
 """Option to source, by method."""

@@ -18,10 +18,15 @@ States = Literal["tokens", "pool", "patience"]
 _STATES = {"tokens": represent.tokens, "pool": represent.pool, "patience": represent.cls}
 
 
-def _attention(how: Attention, which: Pair, weight: float) -> Match:
-    """L_MHA (eq. 1): KL of the attention maps per head, or squared error of their scores."""
+_HEADS = """Heads are compared one by one. Where the models have different numbers of them, `relation_heads` merges all
+and cuts them into this many, which has to divide both widths."""
+
+
+def _attention(how: Attention, which: Pair, weight: float, heads: int | None) -> Match:
+    """L_MHA (eq. 1): KL of the attention maps per head, or per relation head, or squared error of their scores."""
+    scores = represent.with_relation_heads(represent.attention, heads) if heads else represent.attention
     return Match(
-        name="attention", represent=represent.attention, pair=which,
+        name="attention", represent=scores, pair=which,
         distance=distance.kl if how == "kl" else distance.mse,
         reduction="batchmean" if how == "kl" else "mean", weight=weight,
     )  # fmt: skip
@@ -53,9 +58,10 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
         attention_weight: float = 1.0,
         hidden_weight: float = 1.0,
         always_project: bool = False,
+        relation_heads: int | None = None,
     ) -> Recipe:
         return layers_then_prediction(
-            _attention(attention, attention_pairs, attention_weight),
+            _attention(attention, attention_pairs, attention_weight, relation_heads),
             _hidden(states, hidden_pairs, hidden_weight, always_project),
             hard_weight=hard_weight,
             soft_weight=soft_weight,
@@ -64,7 +70,7 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
             init="first",
         )
 
-    recipe.__doc__ = summary
+    recipe.__doc__ = f"{summary}\n\n{_HEADS}"
     return recipe
 
 
@@ -91,6 +97,7 @@ def emd_ild(
     attention_weight: float = 1.0,
     hidden_weight: float = 1.0,
     always_project: bool = False,
+    relation_heads: int | None = None,
     reweighed: bool = True,
 ) -> Recipe:
     """EMD-ILD: all layers with all layers by the earth mover's distance, then prediction distillation.
@@ -99,7 +106,7 @@ def emd_ild(
     """
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, each_epoch=True)
     matches = [
-        _attention(attention, pair.all_to_all, attention_weight),
+        _attention(attention, pair.all_to_all, attention_weight, relation_heads),
         _hidden(states, pair.all_to_all, hidden_weight, always_project),
     ]
     return layers_then_prediction(
@@ -120,8 +127,10 @@ def cr_ild(
     attention_weight: float = 1.0,
     hidden_weight: float = 1.0,
     always_project: bool = False,
+    relation_heads: int | None = None,
     alpha: float = 1.0,
     consistency_weight: float = 0.1,
+    hidden_consistency: bool = True,
     ramp: Literal["steps", "epochs"] = "steps",
     ramp_steps: int | None = None,
     pairing: Literal["random", "reverse"] = "random",
@@ -132,7 +141,8 @@ def cr_ild(
     """CR-ILD: L-ILD on mixed examples with consistency terms that ramp up, then prediction distillation.
 
     R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the last layer's attention maps (KL) and states (squared error),
-    with weight `consistency_weight` after a ramp of `ramp_steps`, by default the whole stage; 0 is ILD with MixUp. The
+    with weight `consistency_weight` after a ramp of `ramp_steps`, by default the whole stage; 0 is ILD with MixUp, and
+    `hidden_consistency=False` leaves the states' out. The
     released code differs: partners in reversed order (`pairing=reverse`), the larger of lambda and 1 - lambda
     (`larger`), a ramp by epochs, KL the other way round (`kl_direction=from-target`).
     """
@@ -144,7 +154,7 @@ def cr_ild(
     matches = [
         dataclasses.replace(match, view="mixed")
         for match in (
-            _attention(attention, pair.last_layer, attention_weight),
+            _attention(attention, pair.last_layer, attention_weight, relation_heads),
             _hidden(states, pair.last_layer, hidden_weight, always_project),
         )
     ]
@@ -159,6 +169,8 @@ def cr_ild(
             view="mixed", against="student", detach=stop_gradient, weight=weight,
         ),
     ]  # fmt: skip
+    if not hidden_consistency:
+        consistent.pop()
     return layers_then_prediction(
         *matches, *(consistent if consistency_weight else []),
         hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,

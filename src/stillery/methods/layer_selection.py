@@ -4,11 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from typing import Literal
 
 from stillery.parts import distance, divergence, pair, project, represent
-from stillery.recipe import Match, Pairs, Prediction, Recipe, Stage
+from stillery.recipe import Match, Pairs, Prediction, Recipe, Representation, Stage
 
 __all__ = ["layer_all_to_one", "layer_forward", "layer_random", "layer_reverse"]
+
+
+Normalise = Literal["none", "token", "joint"]
+
+_OPTIONS = """`released` is the released code's form for BERT. `normalise` takes mean and scale out of the states, of
+each token or of all real tokens of a batch jointly; with `raw_last` the last state is the one before the norm that T5
+and most decoders have behind their last layer, as all other states are. For both see "Models that write text"."""
+
+
+def _states(normalise: Normalise, raw_last: bool) -> Representation:
+    """Token states, normalised or not."""
+    states = represent.tokens if normalise == "none" else represent.normalised_tokens[normalise]
+    return represent.with_raw_last(states) if raw_last else states
 
 
 def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe]:
@@ -22,10 +36,12 @@ def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe
         layer_weight: float = 3.0,
         embedding: bool = True,
         released: bool = False,
+        normalise: Normalise = "none",
+        raw_last: bool = False,
     ) -> Recipe:
         hidden = Match(
             name="hidden",
-            represent=represent.tokens,
+            represent=_states(normalise, raw_last),
             pair=partial(which, embedding=embedding),
             project=project.to_teacher,
             distance=distance.mse,
@@ -37,7 +53,7 @@ def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe
         prediction = Prediction(divergence=divergence.kl, temperature=temperature, weight=soft_weight)
         return Recipe(stages=(Stage(hard_weight=hard_weight, prediction=prediction, matches=(hidden,)),))
 
-    recipe.__doc__ = summary
+    recipe.__doc__ = f"{summary}\n\n{_OPTIONS}"
     return recipe
 
 

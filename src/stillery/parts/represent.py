@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partial
+from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,10 +21,12 @@ __all__ = [
     "attention",
     "attention_maps",
     "cls",
+    "cross_attention",
     "feature",
     "key_relations",
     "layer_angles",
     "layer_relations",
+    "normalised_tokens",
     "pool",
     "query_relations",
     "samples",
@@ -31,6 +34,7 @@ __all__ = [
     "unmasked_pool",
     "unmasked_tokens",
     "value_relations",
+    "with_raw_last",
     "with_relation_heads",
     "word_angles",
     "word_relations",
@@ -43,6 +47,18 @@ def _cls(stack: Shown, layer: int) -> View:
 
 def _tokens(stack: Shown, layer: int) -> View:
     return View(stack.hidden[layer], stack.mask)
+
+
+def _normalised_tokens(stack: Shown, layer: int, *, over: Literal["token", "joint"]) -> View:
+    states = wide(stack.hidden[layer])
+    if over == "token":
+        return View(F.layer_norm(states, states.shape[-1:]), stack.mask)
+    # Not multiplied: what stands in padding may be anything.
+    real = stack.mask.to(torch.bool).unsqueeze(-1)
+    elements = (real.sum() * states.shape[-1]).clamp_min(1)
+    mean = states.where(real, 0.0).sum() / elements
+    variance = (states - mean).where(real, 0.0).square().sum() / elements
+    return View((states - mean) * (variance + 1e-5).rsqrt(), stack.mask)
 
 
 def _pool(stack: Shown, layer: int) -> View:
@@ -77,15 +93,32 @@ def _keys(stack: Shown) -> Tensor:
     return real & torch.ones(real.shape[-1], real.shape[-1], dtype=torch.bool, device=real.device).tril()
 
 
-def _attention(stack: Shown, layer: int) -> View:
+def _as_scaled(scores: Tensor, query: Tensor, stack: Shown) -> Tensor:
+    """The scores as the stack itself scales them."""
+    if stack.scale is None:
+        return scores
+    factor: float = stack.scale * (query.shape[-1] / stack.heads) ** 0.5
+    return scores * factor
+
+
+def _attention(stack: Shown, layer: int, *, heads: int | None = None) -> View:
     query = stack.rotated_query[layer] if layer in stack.rotated_query else stack.query[layer]
     key = stack.rotated_key[layer] if layer in stack.rotated_key else stack.key[layer]
-    scores = _scores(query, key, stack.heads, stack.key_heads)
-    if stack.scale is not None:
-        scores = scores * (stack.scale * (query.shape[-1] / stack.heads) ** 0.5)
+    if heads is not None:
+        # A bias is one for each of the model's own heads, and could not be cut anew.
+        if stack.key_heads is not None:
+            key = key.unflatten(-1, (stack.key_heads, -1)).repeat_interleave(stack.heads // stack.key_heads, 2)
+        return View(_scores(query, key.reshape_as(query), heads), stack.mask, _keys(stack))
+    scores = _as_scaled(_scores(query, key, stack.heads, stack.key_heads), query, stack)
     if layer in stack.bias:
         scores = scores + stack.bias[layer]
     return View(scores, stack.mask, _keys(stack))
+
+
+def _cross_attention(stack: Shown, layer: int, *, heads: int | None = None) -> View:
+    query, key = stack.cross_query[layer], stack.cross_key[layer]
+    scores = _scores(query, key, heads or stack.heads)
+    return View(scores if heads else _as_scaled(scores, query, stack), stack.mask, stack.cross_mask)
 
 
 def _attention_maps(stack: Shown, layer: int) -> View:
@@ -162,6 +195,16 @@ student's head it has the teacher's width."""
 tokens = Representation(name="tokens", show=_tokens, rows="tokens")
 """Every real token's state, [batch, tokens, width], padding masked out."""
 
+normalised_tokens = {
+    over: Representation(
+        name=f"tokens(normalised by {over})", show=partial(_normalised_tokens, over=over), rows="tokens"
+    )
+    for over in ("token", "joint")
+}
+"""Token states less their mean, divided by their deviation: of each token (`token`), or of all real tokens of the
+batch together (`joint`, as the released layer-selection code does for T5, padding included). The latter depends on who
+shares a batch."""
+
 unmasked_tokens = Representation(
     name="unmasked_tokens", show=lambda stack, layer: View(stack.hidden[layer]), rows="examples"
 )
@@ -177,6 +220,16 @@ attention = Representation(
     name="attention", show=_attention, rows="tokens", needs=("query", "key"), sized=False, heads="own"
 )
 """What the attention's softmax receives before its mask: QK^T / sqrt(d) per head, and the family's bias."""
+
+cross_attention = Representation(
+    name="cross_attention",
+    show=_cross_attention,
+    rows="tokens",
+    needs=("cross_query", "cross_key"),
+    sized=False,
+    heads="own",
+)
+"""The same of a decoder's attention to the encoder: its tokens' queries over the encoder's keys."""
 
 attention_maps = Representation(
     name="attention_maps", show=_attention_maps, rows="tokens", needs=("query", "key"), sized=False, heads="own"
@@ -225,10 +278,16 @@ layer_angles = Representation(name="layer_angles", show=_layer_angles, rows="tok
 """At each layer the cosines between the directions to every two others, of one word (CKD)."""
 
 
+def with_raw_last(states: Representation) -> Representation:
+    """States whose last one is taken before the norm behind the last layer, as all before it are."""
+    return replace(states, name=f"{states.name}, raw last", raw_last=True)
+
+
 def with_relation_heads(relations: Representation, heads: int | None = None) -> Representation:
     """Relations with the states of all heads merged and cut into this many relation heads, the teacher's where None.
 
-    MiniLMv2: teacher and student then have the same number of maps, whatever their own head counts are.
+    MiniLMv2: teacher and student then have the same number of maps, whatever their own head counts are. Attention
+    scores on relation heads are QK^T / sqrt(d) without a family's bias.
     """
     return replace(
         relations,

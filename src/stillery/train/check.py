@@ -4,20 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from transformers import PreTrainedConfig
+
 from stillery.faults import Gathered
-from stillery.models.family import FAMILIES, Sizes
+from stillery.models.family import Sizes, kind_of, scores_are_plain, stacks_of
 from stillery.parts.distance import mse
-from stillery.recipe import Clock, Match, Pairs, Stage
+from stillery.recipe import Clock, Match, Need, Pairs, Representation, Stage
 from stillery.terms import flat_layers, takes_keys
-from stillery.train.objective import pairs_of
+from stillery.train.needs import ModelSizes, pairs_of, sizes_in
 
 __all__ = ["check_stages"]
 
 
 def check_stages(
-    stages: Sequence[Stage], student: Sizes, teacher: Sizes | None, clock: Clock, types: tuple[str, ...] = ()
+    stages: Sequence[Stage],
+    student: ModelSizes,
+    teacher: ModelSizes | None,
+    clock: Clock,
+    configs: Sequence[PreTrainedConfig] = (),
 ) -> None:
-    """Refuse a recipe these models cannot follow; `types` are their model types. All faults are reported."""
+    """Refuse a recipe these models cannot follow; `configs` are their configurations. All faults are reported."""
     faults = Gathered()
     for stage in stages:
         if teacher is None:
@@ -26,13 +32,37 @@ def check_stages(
             continue
         if len({match.name for match in stage.matches}) != len(stage.matches):
             faults.add(f"stage {stage.name}: two matches have the same name, their logs would mix")
+        with faults.catch():
+            _check_last_states(stage)
+        named = [sizes for sizes in (student, teacher) if not isinstance(sizes, Sizes)]
         for match in stage.matches:
+            if match.stack is not None and not all(match.stack in has for has in (*named, *map(stacks_of, configs))):
+                faults.add(f"match {match.name} looks at the {match.stack}, which the models do not have")
+                continue
+            ours, theirs = sizes_in(student, match.stack), sizes_in(teacher, match.stack)
             with faults.catch():
-                pairs = pairs_of(match, student.layers, teacher.layers, clock)
+                pairs = pairs_of(match, ours.layers, theirs.layers, clock)
                 with faults.catch():
-                    _check_pairs(match, pairs, student, teacher)
-                _check_parts(match, pairs, student, teacher, types)
+                    _check_pairs(match, pairs, ours, theirs)
+                _check_parts(match, pairs, ours, theirs, configs)
     faults.raise_any()
+
+
+def _check_last_states(stage: Stage) -> None:
+    """A stack's last state is kept once, before its last norm or after it."""
+    faults = Gathered()
+    for stack in dict.fromkeys(match.stack for match in stage.matches):
+        raw = {match.represent.raw_last for match in stage.matches if _looks_at_states(match, stack)}
+        if len(raw) > 1:
+            faults.add(
+                f"stage {stage.name}: some matches look at the last state before its norm, others after it; use "
+                "raw_last for all of a stack or for none"
+            )
+    faults.raise_any()
+
+
+def _looks_at_states(match: Match, stack: str | None) -> bool:
+    return match.stack == stack and "hidden" in match.represent.needs
 
 
 def _check_pairs(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes) -> None:
@@ -58,7 +88,9 @@ def _check_pairs(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes) -> 
     faults.raise_any()
 
 
-def _check_parts(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, types: tuple[str, ...]) -> None:
+def _check_parts(
+    match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, configs: Sequence[PreTrainedConfig]
+) -> None:
     represent, faults = match.represent, Gathered()
     if match.judge is not None:
         if not represent.sized or represent.rows != "examples":
@@ -74,18 +106,25 @@ def _check_parts(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, typ
         faults.add(
             f"match {match.name}: the widths {student.width} and {teacher.width} differ, and it has no projection"
         )
-    if with_teacher and represent.heads == "own" and student.heads != teacher.heads:
+    ours, theirs = _own_heads(student, represent), _own_heads(teacher, represent)
+    if with_teacher and represent.heads == "own" and ours != theirs:
         faults.add(
-            f"match {match.name}: {represent.name} are compared head by head, the student has {student.heads} heads, "
-            f"the teacher {teacher.heads}; use --heads {teacher.heads}, or relations with relation heads (minilm-v2)"
+            f"match {match.name}: {represent.name} are compared head by head, the student has {ours} heads, "
+            f"the teacher {theirs}; use --heads {theirs}, or relations with relation heads (minilm-v2, or --option "
+            "relation_heads=N of the -ild methods)"
         )
-    if "query" in represent.needs and "key" in represent.needs:
-        for model_type in dict.fromkeys(types):
-            if not FAMILIES[model_type].plain_scores:
-                faults.add(
-                    f"match {match.name}: the attention scores of a {model_type} model hold more than queries and keys "
-                    "and cannot be had; use another method"
-                )
+    scores = "query" in represent.needs and "key" in represent.needs
+    for model_type in dict.fromkeys(
+        config.model_type for config in configs if not scores_are_plain(config, match.stack)
+    ):
+        if scores:
+            faults.add(
+                f"match {match.name}: the attention scores of a {model_type} model hold more than queries and keys "
+                "and cannot be had; use another method"
+            )
+    crossed = match.stack == "decoder" and all(kind_of(config) == "encoder-decoder" for config in configs)
+    if "cross_key" in represent.needs and not crossed:
+        faults.add(f"match {match.name}: only the decoder of an encoder-decoder has {represent.name}")
     if (
         not represent.sized
         and represent.rows == "tokens"
@@ -101,14 +140,27 @@ def _check_parts(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, typ
         )
     if represent.heads not in (None, "own"):
         heads = teacher.heads if represent.heads == "teacher" else int(represent.heads)
-        for side, width in (("student", student.width), ("teacher", teacher.width)):
-            if width % heads:
-                faults.add(
-                    f"match {match.name}: {heads} relation heads do not divide the {side}'s width {width}; choose "
-                    "others with --option relation_heads=N"
-                )
+        for side, has in (("student", student), ("teacher", teacher)):
+            for width in sorted({_width_of(has, need, represent) for need in represent.needs}):
+                if width % heads:
+                    faults.add(
+                        f"match {match.name}: {heads} relation heads do not divide the {side}'s width {width}; choose "
+                        "others with --option relation_heads=N"
+                    )
     if match.flow is not None and len(pairs) != student.layers * teacher.layers:
         faults.add(f"match {match.name}: a flow needs every student layer paired with every teacher layer")
     if match.combine is not None and pairs and not groups:
         faults.add(f"match {match.name}: there is nothing to combine, its pairing gives one teacher layer a pair")
     faults.raise_any()
+
+
+def _own_heads(has: Sizes, represent: Representation) -> int:
+    """Into how many heads a stack's own maps of this kind are cut: keys and values may have fewer than queries."""
+    shared = has.key_heads is not None and represent.needs in (("key",), ("value",))
+    return has.key_heads or has.heads if shared else has.heads
+
+
+def _width_of(has: Sizes, need: Need, represent: Representation) -> int:
+    """How wide what is cut into heads is: all heads of a map side by side, those of shared keys as often as used."""
+    size = has.head_size or has.width // has.heads
+    return size * (_own_heads(has, represent) if need in ("key", "value") else has.heads)

@@ -67,8 +67,15 @@ def discard(folder: Path) -> None:
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
+def _own(module: nn.Module) -> dict[str, Tensor]:
+    """The module's tensors by name; one that is tied, and so has several names, by its first."""
+    own = {id(tensor): name for name, tensor in reversed([*module.named_parameters(remove_duplicate=False)])}
+    tied = {name for name, tensor in module.named_parameters(remove_duplicate=False) if own[id(tensor)] != name}
+    return {name: tensor for name, tensor in module.state_dict().items() if name not in tied}
+
+
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    return {name: tensor.detach().cpu().contiguous() for name, tensor in module.state_dict().items()}
+    return {name: tensor.detach().cpu().contiguous() for name, tensor in _own(module).items()}
 
 
 def _optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -116,10 +123,10 @@ def restore_weights(folder: Path, module: nn.Module) -> None:
     """Load the saved weights into the module."""
     path = _places(folder)[-1] / _WEIGHTS
     saved = _read(path)
-    current = module.state_dict()
+    current = _own(module)
     if saved.keys() != current.keys() or any(saved[name].shape != current[name].shape for name in saved):
         raise Fault(f"{path}: this checkpoint is of another model; start again in another --out")
-    module.load_state_dict(saved)
+    module.load_state_dict(saved, strict=False)
 
 
 def restore_optimiser(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer) -> None:
@@ -147,4 +154,5 @@ def save_best(folder: Path, module: nn.Module, step: int) -> None:
 
 def load_best(folder: Path, module: nn.Module, step: int) -> None:
     """Take the best weights back."""
-    module.load_state_dict(_read(_best(folder, step)))
+    # Names of tied tensors are missing, as they were when it was saved.
+    module.load_state_dict(_read(_best(folder, step)), strict=False)

@@ -28,16 +28,18 @@ from stillery.recipe import Clock, Rows
 from stillery.terms import Mixed
 from stillery.train import checkpoint
 from stillery.train.checkpoint import Progress
-from stillery.train.cut import TrainingData, cut_window
+from stillery.train.cut import cut_window
+from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.log import RunLog
 from stillery.train.objective import Losses, Objective, needs_of
+from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 from stillery.train.optimiser import adamw
 from stillery.train.said import Said, stop_if_not_finite
 from stillery.train.schedule import learning_rate, stage_lengths, step_seed
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["Outcome", "Score", "TrainingData", "accelerator_for", "train"]
+__all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
 
 Score = Callable[[PreTrainedModel], Mapping[str, float]]
 """Scores the student on the dev part; the first metric decides which weights are best."""
@@ -65,7 +67,7 @@ def accelerator_for(precision: str) -> Accelerator:
 
 def train(
     objective: Objective,
-    data: TrainingData,
+    data: Trainable,
     settings: Training,
     *,
     accelerator: Accelerator,
@@ -73,15 +75,17 @@ def train(
     score: Score | None,
     folder: Path,
     resume: bool = False,
-    supplementary: TrainingData | None = None,
+    supplementary: Trainable | None = None,
     supplementary_teacher: LiveTeacher | None = None,
+    policy: OnPolicy | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
-    The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it.
+    The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it. With a
+    `policy` the student writes the targets of some steps itself.
     """
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
-    total = min(settings.epochs * math.ceil(len(data.examples) / window), settings.max_steps or math.inf)
+    total = min(settings.epochs * math.ceil(len(data) / window), settings.max_steps or math.inf)
     lengths = stage_lengths(int(total), [stage.share for stage in objective.stages])
 
     progress = Progress()
@@ -108,10 +112,11 @@ def train(
                     source = supplementary if objective.stages[index].data == "supplementary" else data
                     assert source is not None
                     progress = _stage(
-                        index, start, length, math.ceil(len(source.examples) / window), window, progress, resumed_at,
+                        index, start, length, math.ceil(len(source) / window), window, progress, resumed_at,
                         module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
                         teacher=teachers[objective.stages[index].teacher],
                         score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
+                        policy=policy,
                     )  # fmt: skip
                 start += length
     finally:
@@ -141,7 +146,7 @@ def _stage(
     *,
     module: nn.Module,
     objective: Objective,
-    data: TrainingData,
+    data: Trainable,
     settings: Training,
     accelerator: Accelerator,
     teacher: LiveTeacher | None,
@@ -149,6 +154,7 @@ def _stage(
     folder: Path,
     log: RunLog | None,
     shown: Bar,
+    policy: OnPolicy | None,
 ) -> Progress:
     """Run one stage from where the run stands to the stage's end, with an optimiser of its own."""
     optimiser = adamw(objective, settings.lr, settings.weight_decay)
@@ -170,7 +176,7 @@ def _stage(
         began = time.perf_counter()
         epoch, place = divmod(step - start, per_epoch)
         if epoch != order_epoch:
-            order = windows(data.tokens.lengths, seed=settings.seed, stage=stage, epoch=epoch, window=window)
+            order = windows(data.lengths, seed=settings.seed, stage=stage, epoch=epoch, window=window)
             order_epoch = epoch
         clock = Clock(
             seed=settings.seed,
@@ -188,6 +194,8 @@ def _stage(
         last = step + 1 == start + length
         logs = (step + 1) % settings.log_every == 0 or last or step == start
         parts = cut_window(data, order[place], settings.batch_size, clock, objective.stages[stage].mixing, accelerator)
+        if policy is not None and objective.stages[stage].needs_teacher and writes_itself(policy, clock):
+            parts = on_policy(parts, objective.student, policy, clock, accelerator)
         said = Said(step=step + 1)
         for number, (batch, share, mixed) in enumerate(parts):
             with _gradients_shared(accelerator, module, number == len(parts) - 1):
@@ -252,10 +260,10 @@ def _losses(
         with accelerator.autocast():
             for view in ("plain", "mixed"):
                 if view in matched or (view == "plain" and stage.prediction is not None):
-                    _, needs = needs_of(stage, *objective.depths[clock.stage], clock, view)
+                    _, needs = needs_of(stage, objective.between[clock.stage], clock, view)
                     shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None)
     index = torch.from_numpy(batch.index).to(accelerator.device)
-    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed, index)
+    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed, index, batch.generated)
     return losses
 
 

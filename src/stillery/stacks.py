@@ -1,0 +1,108 @@
+"""A method for models that write text: its matches on the stacks those have."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+from stillery.faults import Fault, Gathered
+from stillery.parts import pair, represent
+from stillery.recipe import Match, Pair, Recipe, StackName, Stage
+
+__all__ = ["Which", "on_stacks"]
+
+Which = Literal["both", "encoder", "decoder"]
+"""The stacks of an encoder-decoder whose layers are matched."""
+
+
+def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attention: bool = False) -> Recipe:
+    """The recipe for models of a kind (`models.family.kind_of`); what makes no sense there is refused.
+
+    - An encoder's is as it is.
+    - A decoder's has every match on the decoder and no pairs of embeddings, as layer selection has it for Qwen.
+    - An encoder-decoder's has every match once for each stack of `which`, named after it, with one weight: the terms of
+      encoder and decoder are added up, as layer selection does for BART and T5. What is random is drawn for each. With
+      `cross_attention` what is compared of the decoder's self attention is compared of its attention to the encoder too
+      (CR-ILD, appendix F).
+
+    A match that names its stack stays as it is.
+    """
+    if cross_attention and kind != "encoder-decoder":
+        raise Fault(f"cross attention: only an encoder-decoder has one, these models are of the kind {kind}")
+    if kind != "encoder-decoder" and which not in ("both", kind):
+        raise Fault(f"stack {which}: these models have one stack, the {kind}")
+    if kind == "encoder":
+        return recipe
+    faults = Gathered()
+    if recipe.head != "fresh":
+        faults.add("the method reuses a classifier, and a model that writes text has none; choose another --method")
+    for match in (match for stage in recipe.stages for match in stage.matches):
+        with faults.catch():
+            _check(match)
+    faults.raise_any()
+    names: tuple[StackName, ...] = ("encoder", "decoder") if which == "both" else (which,)
+    if kind == "decoder":
+        stages = [replace(stage, matches=tuple(_on_decoder(stage))) for stage in recipe.stages]
+    else:
+        stages = [replace(stage, matches=tuple(_on_each(stage, names, cross_attention))) for stage in recipe.stages]
+    if cross_attention and not any("cross_key" in match.represent.needs for stage in stages for match in stage.matches):
+        raise Fault("cross attention: the method compares no attention of the decoder; use l-ild, tinybert or the like")
+    return replace(recipe, stages=tuple(stages))
+
+
+def _check(match: Match) -> None:
+    if match.judge is not None:
+        raise Fault(
+            f"match {match.name} asks for one label per text, and a model that writes text has none; choose another "
+            "--method"
+        )
+    if match.represent.name == represent.cls.name:
+        raise Fault(
+            f"match {match.name} compares [CLS] states, and a model that writes text has none; use --represent pool or "
+            "tokens"
+        )
+    if "feature" in match.represent.needs:
+        raise Fault(
+            f"match {match.name} compares what a classifier receives, and a model that writes text has none; choose "
+            "another --method"
+        )
+
+
+def _on_decoder(stage: Stage) -> Iterator[Match]:
+    for match in stage.matches:
+        if match.stack is not None:
+            yield match
+        elif match.pair is not pair.embedding:
+            yield replace(match, stack="decoder", pair=_without_embedding(match.pair))
+
+
+def _without_embedding(which: Pair) -> Pair:
+    """The pairing without the pair of embeddings, where that is an option of it."""
+    plain = which.func if isinstance(which, partial) else which
+    if "embedding" not in inspect.signature(plain).parameters:
+        return which
+    without: Pair = partial(plain, **getattr(which, "keywords", {}) | {"embedding": False})
+    return without
+
+
+def _on_each(stage: Stage, names: tuple[StackName, ...], cross_attention: bool) -> Iterator[Match]:
+    yield from (match for match in stage.matches if match.stack is not None)
+    for name in names:
+        for match in (match for match in stage.matches if match.stack is None):
+            yield replace(match, name=f"{name}_{match.name}", stack=name)
+            if cross_attention and name == "decoder" and match.against == "teacher" and _is_attention(match):
+                crossed = represent.cross_attention
+                if match.represent.heads != "own":
+                    crossed = represent.with_relation_heads(crossed, _relation_heads(match))
+                yield replace(match, name=f"cross_{match.name}", stack=name, represent=crossed)
+
+
+def _is_attention(match: Match) -> bool:
+    return "query" in match.represent.needs and "key" in match.represent.needs
+
+
+def _relation_heads(match: Match) -> int | None:
+    return match.represent.heads if isinstance(match.represent.heads, int) else None

@@ -1,0 +1,123 @@
+"""What can be trained on: examples that become batches, and know before they do how many rows a loss will find."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stillery.data.batches import Batch, collate
+from stillery.data.examples import Examples
+from stillery.data.text_batches import collate_text
+from stillery.data.text_tokens import TextTokens
+from stillery.data.tokens import Tokens
+from stillery.recipe import Rows
+from stillery.train.needs import MIXED_ROWS
+
+__all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted"]
+
+Drawn = tuple[float, list[int]]
+"""How the examples of a batch are mixed: with which weight, and each with which other one."""
+
+Indices = NDArray[np.int64]
+Lengths = NDArray[np.int64]
+
+
+class Trainable(Protocol):
+    """Examples, by their places."""
+
+    @property
+    def lengths(self) -> Lengths:
+        """What is sorted by, so that examples of similar length go together."""
+
+    def __len__(self) -> int:
+        """How many examples there are."""
+
+    def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
+        """How many rows of each kind these examples have, plain and mixed."""
+
+    def batch(self, index: Indices) -> Batch:
+        """These examples as tensors."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TrainingData:
+    """Tokenised training examples of a classifier and how to pad them."""
+
+    examples: Examples
+    tokens: Tokens
+    pad_id: int
+
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of each example."""
+        return self.tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
+        """Examples, tokens and pairs of tokens."""
+        found: dict[Rows, int] = {"examples": len(index)}
+        return found | _rows(self.tokens.lengths[index], None, drawn)
+
+    def batch(self, index: Indices) -> Batch:
+        """These examples as tensors."""
+        return collate(self.examples, self.tokens, index, self.pad_id)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextData:
+    """Tokenised sources and targets of a model that writes text and how to pad them."""
+
+    tokens: TextTokens
+    pad_id: int
+
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of each example, in all stacks together."""
+        return self.tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
+        """Examples, scored targets, and tokens and pairs of tokens of each stack."""
+        tokens = self.tokens
+        encoder = None if tokens.encoder_lengths is None else tokens.encoder_lengths[index]
+        found: dict[Rows, int] = {"examples": len(index), "targets": int(tokens.target_lengths[index].sum())}
+        return found | _rows(encoder, tokens.decoder_lengths[index], drawn)
+
+    def batch(self, index: Indices) -> Batch:
+        """These examples as tensors, the labels among the inputs."""
+        return collate_text(self.tokens, index, self.pad_id)
+
+
+def _rows(encoder: Lengths | None, decoder: Lengths | None, drawn: Drawn | None) -> dict[Rows, int]:
+    rows = counted(encoder, decoder)
+    if drawn:
+        mixed = counted(_mixed(encoder, *drawn), _mixed(decoder, *drawn))
+        rows |= {MIXED_ROWS[kind]: count for kind, count in mixed.items()}
+    return rows
+
+
+def counted(encoder: Lengths | None, decoder: Lengths | None) -> dict[Rows, int]:
+    """Tokens and pairs of tokens of examples that have these lengths in each stack."""
+    rows: dict[Rows, int] = {}
+    if encoder is not None:
+        rows |= {"tokens": int(encoder.sum()), "pairs": int((encoder**2).sum())}
+    if decoder is not None:
+        rows |= {"decoder tokens": int(decoder.sum()), "decoder pairs": int((decoder**2).sum())}
+        rows["causal pairs"] = int((decoder * (decoder + 1)).sum()) // 2
+    if encoder is not None and decoder is not None:
+        rows["cross pairs"] = int((encoder * decoder).sum())
+    return rows
+
+
+def _mixed(lengths: Lengths | None, lam: float, partner: list[int]) -> Lengths | None:
+    """Lengths of mixed examples: a place is real where it is in either, or in the one that counts alone."""
+    if lengths is None or lam == 1 or not len(lengths):
+        return lengths
+    return lengths[partner] if lam == 0 else np.maximum(lengths, lengths[partner])

@@ -1,0 +1,137 @@
+"""What a step needs of the models, stack by stack, and what each of its terms is a mean over."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import fields
+from functools import partial
+from typing import get_args
+
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stillery.models.family import Sizes, stacks_of
+from stillery.models.trace import Trace, Wanted, trace
+from stillery.parts.distance import mse, released_attention_mse
+from stillery.recipe import Clock, Match, Pairs, Rows, StackName, Stage
+from stillery.terms import Between, Mixed, flat_layers
+
+__all__ = [
+    "MIXED_ROWS",
+    "ModelSizes",
+    "Needs",
+    "between_of",
+    "needs_of",
+    "pairs_of",
+    "rows_of",
+    "shown_by",
+    "sizes_in",
+]
+
+Needs = Mapping[StackName | None, Wanted]
+"""What a model has to show of each stack, of its first where the name is None."""
+
+ModelSizes = Sizes | Mapping[str, Sizes]
+"""The sizes of a model's one stack, or of each of its stacks by name."""
+
+
+def sizes_in(model: ModelSizes, stack: StackName | None) -> Sizes:
+    """The sizes of a stack, of the first where none is named."""
+    if isinstance(model, Sizes):
+        return model
+    return next(iter(model.values())) if stack is None else model[stack]
+
+
+def between_of(student: Mapping[str, Sizes], teacher: ModelSizes) -> dict[StackName | None, Between]:
+    """Each stack of the student and the teacher's of that name; the first one also by None."""
+    found: dict[StackName | None, Between] = {}
+    for name in (None, *get_args(StackName)):
+        if name is None or name in student:
+            ours, theirs = sizes_in(student, name), sizes_in(teacher, name)
+            found[name] = Between(depths=(ours.layers, theirs.layers), widths=(ours.width, theirs.width))
+    return found
+
+
+def pairs_of(match: Match, student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """The layers that meet in a match at this time."""
+    return match.pairs(student_layers, teacher_layers, clock)
+
+
+_DECODER: Mapping[Rows, Rows] = {"tokens": "decoder tokens", "pairs": "decoder pairs"}
+MIXED_ROWS: Mapping[Rows, Rows] = {
+    "tokens": "mixed tokens",
+    "pairs": "mixed pairs",
+    "decoder tokens": "mixed decoder tokens",
+    "decoder pairs": "mixed decoder pairs",
+    "causal pairs": "mixed causal pairs",
+    "cross pairs": "mixed cross pairs",
+}
+"""Rows of examples, and those of mixed ones."""
+
+
+def rows_of(match: Match, first: str = "encoder") -> Rows:
+    """What the value of a match is a mean over; `first` is the models' first stack, for a match that names none."""
+    if match.judge is not None:
+        return "examples"
+    distance = match.distance.func if isinstance(match.distance, partial) else match.distance
+    if distance is released_attention_mse:
+        return "examples"
+    needs = match.represent.needs
+    over_keys = match.represent.rows == "tokens" and not match.represent.sized and not match.represent.joint
+    rows: Rows = "pairs" if over_keys and distance is mse and match.reduction == "mean" else match.represent.rows
+    if (match.stack or first) == "decoder":
+        if rows == "pairs" and "cross_key" in needs:
+            rows = "cross pairs"
+        elif rows == "pairs" and "query" in needs and "key" in needs:
+            rows = "causal pairs"
+        else:
+            rows = _DECODER.get(rows, rows)
+    return MIXED_ROWS.get(rows, rows) if match.view == "mixed" else rows
+
+
+def needs_of(stage: Stage, between: Mapping[StackName | None, Between], clock: Clock, view: str) -> tuple[Needs, Needs]:
+    """What the student and what the teacher has to show of one view of a batch in a step of the stage."""
+    student: dict[StackName | None, Wanted] = {}
+    teacher: dict[StackName | None, Wanted] = {}
+    for match in stage.matches:
+        consistency = match.against == "student"
+        for ours, theirs in pairs_of(match, *between[match.stack].depths, clock):
+            # Consistency looks at the student's plain view too, and never at the teacher.
+            if match.view == view or consistency:
+                student[match.stack] = _both(student.get(match.stack), _needed(match, flat_layers(ours)))
+            if match.view == view and not consistency:
+                teacher[match.stack] = _both(teacher.get(match.stack), _needed(match, flat_layers(theirs)))
+    return student, teacher
+
+
+def _needed(match: Match, layers: Sequence[int]) -> Wanted:
+    """What a match looks at, of layers of its stack."""
+    return Wanted(**dict.fromkeys(match.represent.needs, layers), raw_last=match.represent.raw_last)
+
+
+def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
+    """Run a model on a batch, or on its mixed examples, and keep what is needed."""
+    names = stacks_of(model.config)
+    wanted: dict[str, Wanted] = {}
+    for stack, of_stack in needs.items():
+        wanted[stack or names[0]] = _both(wanted.get(stack or names[0]), of_stack)
+    return trace(
+        model,
+        mixed.inputs(inputs) if mixed else inputs,
+        encoder=wanted.get("encoder"),
+        decoder=wanted.get("decoder"),
+        change=mixed,
+        decoder_change=mixed if len(names) > 1 else None,
+    )
+
+
+def _both(one: Wanted | None, other: Wanted) -> Wanted:
+    """What either of two asks of a stack."""
+    if one is None:
+        return other
+    layers: dict[str, set[int]] = {
+        each.name: {*getattr(one, each.name), *getattr(other, each.name)}
+        for each in fields(Wanted)
+        if each.name != "raw_last"
+    }
+    return Wanted(**layers, raw_last=one.raw_last or other.raw_last)

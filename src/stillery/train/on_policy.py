@@ -1,0 +1,132 @@
+"""Texts the student writes itself to learn from, which the teacher then scores: the remedy for exposure bias.
+
+At such a step the targets of a batch are what the student samples for its sources. Predictions and layers are matched
+along them; the labels' loss is left out, as the right texts are others. When that happens and what is sampled are
+functions of the clock and the student's weights, so that a run that goes on is exact.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+from transformers import GenerationConfig, PreTrainedModel
+
+from stillery.data.batches import Batch
+from stillery.models.family import kind_of
+from stillery.models.inputs import IGNORED
+from stillery.models.quiet import quiet
+from stillery.recipe import Clock, Rows
+from stillery.terms import Mixed
+from stillery.train.data import counted
+from stillery.train.schedule import step_seed
+
+__all__ = ["OnPolicy", "Parts", "on_policy", "writes_itself"]
+
+Parts = list[tuple[Batch, dict[Rows, float], Mixed | None]]
+"""Micro-batches of a step, each with its share of the step's rows and how it is mixed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OnPolicy:
+    """In which share of the steps the student writes the targets, and how: tokens at most, and which end and pad."""
+
+    rate: float
+    max_new_tokens: int
+    end_id: int
+    pad_id: int
+    temperature: float = 1.0
+
+
+def writes_itself(policy: OnPolicy, clock: Clock) -> bool:
+    """Whether the student writes the targets of this step."""
+    return bool(np.random.default_rng([clock.seed, clock.step, 0x0517]).random() < policy.rate)
+
+
+def on_policy(
+    parts: Parts, student: PreTrainedModel, policy: OnPolicy, clock: Clock, accelerator: Accelerator
+) -> Parts:
+    """The micro-batches of a step with what the student writes as targets, and their shares of the rows it wrote."""
+    written = []
+    for number, (batch, _, _) in enumerate(parts):
+        torch.manual_seed(step_seed(clock.seed, clock.step, number, accelerator.process_index))
+        with accelerator.autocast():
+            written.append(_written(student, batch, policy))
+    rows = [_rows(batch, student) for batch in written]
+    total: Counter[Rows] = Counter()
+    for one in rows:
+        total.update(one)
+    return [
+        (batch, dict(share) | {name: count / max(total[name], 1) for name, count in one.items()}, mixed)
+        for batch, one, (_, share, mixed) in zip(written, rows, parts, strict=True)
+    ]
+
+
+def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
+    """A batch with targets that the student samples."""
+    reads = kind_of(student.config) == "encoder-decoder"
+    inputs = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
+    prompts = inputs if reads else _prompts(batch.inputs, policy.pad_id)
+    # What is not set here would come from the student's own settings, which are for searching a text, not for drawing.
+    config = GenerationConfig(
+        do_sample=True, temperature=policy.temperature, top_k=0, top_p=1.0, num_beams=1, repetition_penalty=1.0,
+        no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_length=0, min_new_tokens=0,
+        max_new_tokens=policy.max_new_tokens, num_return_sequences=1, return_dict_in_generate=False, use_cache=True,
+        eos_token_id=policy.end_id, pad_token_id=policy.pad_id,
+    )  # fmt: skip
+    training = student.training
+    student.eval()
+    try:
+        with torch.no_grad(), quiet():
+            generate: Any = student.generate
+            sampled: Tensor = generate(**prompts, generation_config=config)
+    finally:
+        student.train(training)
+    # An encoder-decoder's texts begin with its start token, a decoder's with the prompt.
+    tokens = sampled[:, 1:] if reads else sampled[:, prompts["input_ids"].shape[1] :]
+    ended = (tokens == policy.end_id).cumsum(1)
+    real = (ended - (tokens == policy.end_id).long()) == 0
+    if reads:
+        return replace(batch, inputs=inputs | {"labels": tokens.masked_fill(~real, IGNORED)}, generated=True)
+    return replace(batch, inputs=_joined(prompts, tokens, real, policy.pad_id), generated=True)
+
+
+def _prompts(inputs: dict[str, Tensor], pad_id: int) -> dict[str, Tensor]:
+    """The tokens before the first scored one, padded on the left."""
+    scored = inputs["labels"] != IGNORED
+    lengths = torch.where(scored.any(1), scored.long().argmax(1), inputs["attention_mask"].sum(1))
+    width = int(lengths.max())
+    places = torch.arange(width, device=lengths.device) - (width - lengths)[:, None]
+    real = places >= 0
+    ids = inputs["input_ids"].gather(1, places.clamp(min=0)).masked_fill(~real, pad_id)
+    return {"input_ids": ids, "attention_mask": real.long()}
+
+
+def _joined(prompts: dict[str, Tensor], tokens: Tensor, real: Tensor, pad_id: int) -> dict[str, Tensor]:
+    """Prompts and what was written behind them, padded on the right, with the written tokens as labels."""
+    ids = torch.cat([prompts["input_ids"], tokens], dim=1)
+    mask = torch.cat([prompts["attention_mask"].bool(), real], dim=1)
+    written = torch.cat([torch.zeros_like(prompts["attention_mask"]).bool(), real], dim=1)
+    # Real tokens first, in their order.
+    order = (~mask).long().argsort(dim=1, stable=True)
+    ids, mask, written = (each.gather(1, order) for each in (ids, mask, written))
+    return {
+        "input_ids": ids.masked_fill(~mask, pad_id),
+        "attention_mask": mask.long(),
+        "labels": ids.masked_fill(~written, IGNORED),
+    }
+
+
+def _rows(batch: Batch, student: PreTrainedModel) -> dict[Rows, int]:
+    """How many rows of each kind a written batch has."""
+    mask, scored = batch.inputs["attention_mask"].sum(1), (batch.inputs["labels"] != IGNORED).sum(1)
+    reads = kind_of(student.config) == "encoder-decoder"
+    encoder = mask.cpu().numpy() if reads else None
+    decoder = (scored if reads else mask).cpu().numpy()
+    found: dict[Rows, int] = {"targets": int(scored.sum())}
+    return found | counted(encoder, decoder)

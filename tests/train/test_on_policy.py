@@ -1,0 +1,111 @@
+"""Texts the student writes itself: what it is trained on then, and that they count right."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from tiny_writers import FAMILIES, PAD, Lesson, batch_of, texts, writer
+
+from stillery import methods
+from stillery.recipe import Clock
+from stillery.train.loop import accelerator_for
+from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
+
+END = 2
+# So cold that the likeliest token is always drawn.
+GREEDY = OnPolicy(rate=1.0, max_new_tokens=6, end_id=END, pad_id=PAD, temperature=1e-4)
+
+
+def prompt_of(family: str, row: int) -> torch.Tensor:
+    """One source, or the prompt of one row, without padding."""
+    tokens = texts(family).tokens
+    start, end = tokens.source.offsets[row], tokens.source.offsets[row + 1]
+    length = end - start if tokens.prompt_lengths is None else tokens.prompt_lengths[row]
+    return torch.from_numpy(tokens.source.flat[start : start + length].astype(np.int64))[None]
+
+
+def written_alone(family: str, model, row: int) -> list[int]:
+    """What the model writes for one source by itself, greedily, up to its end token."""
+    source = prompt_of(family, row)
+    out = model.generate(input_ids=source, attention_mask=torch.ones_like(source), do_sample=False, num_beams=1,
+                         max_new_tokens=6, eos_token_id=END, pad_token_id=PAD, forced_eos_token_id=None)[0]  # fmt: skip
+    new = out[1:] if model.config.is_encoder_decoder else out[source.shape[1] :]
+    found = new.tolist()
+    return found[: found.index(END) + 1] if END in found else found
+
+
+def own_texts(family: str, model, *batches):
+    parts = [(batch, {"examples": 1 / len(batches)}, None) for batch in batches]
+    return on_policy(parts, model, GREEDY, Clock(), accelerator_for("fp32"))
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_students_texts_take_the_place_of_the_targets(family):
+    model = writer(family, seed=3)
+    model.generation_config.forced_eos_token_id = None
+    ((batch, _, _),) = own_texts(family, model, batch_of(texts(family), pad_to=8))
+    assert batch.generated
+    for row in range(8):
+        labels, mask = batch.inputs["labels"][row], batch.inputs["attention_mask"][row].bool()
+        wanted, source = written_alone(family, model, row), prompt_of(family, row)[0].tolist()
+        assert labels[labels != -100].tolist() == wanted
+        real = batch.inputs["input_ids"][row][mask].tolist()
+        assert real == (source if model.config.is_encoder_decoder else source + wanted)
+        if not model.config.is_encoder_decoder:
+            assert (labels[: len(source)] == -100).all() and labels[len(source)] == wanted[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_shares_are_of_what_was_written(family):
+    model, data = writer(family, seed=3), texts(family)
+    parts = own_texts(family, model, batch_of(data, range(5)), batch_of(data, range(5, 8)))
+    counts = [int((batch.inputs["labels"] != -100).sum()) for batch, _, _ in parts]
+    assert [share["targets"] for _, share, _ in parts] == [count / sum(counts) for count in counts]
+    for rows in ("decoder tokens", "causal pairs"):
+        assert sum(share[rows] for _, share, _ in parts) == pytest.approx(1)
+    assert all(share["examples"] == 0.5 for _, share, _ in parts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_own_texts_are_scored_by_the_teacher_and_are_no_labels(family):
+    model, teacher = writer(family, seed=3), writer(family, seed=5)
+    lesson = Lesson(methods.build("layer-forward", {}), model, teacher)
+    ((batch, _, _),) = own_texts(family, model, batch_of(texts(family)))
+    with_labels = lesson.losses(batch).terms
+    shown = {"plain": lesson.teacher(batch.inputs, _needs(lesson))}
+    terms = lesson.objective(batch.inputs, None, shown, _clock(), _whole(), None, None, True).terms
+    assert "hard" not in terms and terms.keys() == with_labels.keys() - {"hard"}
+    for name, term in terms.items():
+        assert term.item() == pytest.approx(with_labels[name].item(), rel=1e-6)
+
+
+def _clock() -> Clock:
+    return Clock(stage_step=1, stage_steps=2)
+
+
+def _whole():
+    from tiny_writers import Whole
+
+    return Whole()
+
+
+def _needs(lesson: Lesson):
+    from stillery.train.objective import needs_of
+
+    return needs_of(lesson.recipe.stages[0], lesson.objective.between[0], _clock(), "plain")[1]
+
+
+def test_the_mode_and_the_settings_of_the_student_stay():
+    model = writer("t5", seed=3).train()
+    before = model.generation_config.to_dict()
+    own_texts("t5", model, batch_of(texts("t5")))
+    assert model.training and model.generation_config.to_dict() == before
+
+
+@pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
+def test_how_often_is_a_function_of_the_clock(rate):
+    policy = OnPolicy(rate=rate, max_new_tokens=4, end_id=END, pad_id=PAD)
+    drawn = [writes_itself(policy, Clock(step=step)) for step in range(500)]
+    assert drawn == [writes_itself(policy, Clock(step=step)) for step in range(500)]
+    assert abs(np.mean(drawn) - rate) < 0.07
