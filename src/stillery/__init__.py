@@ -56,12 +56,12 @@ def score(
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.evaluate import run_evaluate
     from stillery.jobs.runfile import trained_length
-    from stillery.jobs.settings import data_settings
+    from stillery.jobs.settings import scoring_settings
 
     teacher = None if against is None else str(against)
     return run_evaluate(
         str(model),
-        data_settings(trained_length(str(model)) | _plain(data)),
+        *scoring_settings(trained_length(str(model)) | _plain(data)),
         against=teacher,
         part=part,
         batch_size=batch_size,

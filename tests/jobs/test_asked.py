@@ -10,7 +10,7 @@ import pytest
 
 from stillery.faults import Fault
 from stillery.jobs.runfile import ask, read_toml, to_toml
-from stillery.jobs.settings import Distill, Finetune, data_settings, resolve
+from stillery.jobs.settings import Distill, Finetune, resolve, scoring_settings
 from stillery.setting import option_name
 
 GIVEN = {"teacher": "t", "data": "d.csv", "layers": 2}
@@ -105,12 +105,12 @@ def test_a_run_file_that_is_no_text_is_refused(tmp_path: Path):
         read_toml(tmp_path / "run.toml")
 
 
-def test_data_settings():
-    assert data_settings({"data": "d.csv", "task": None, "max_length": 9}).max_length == 9
+def test_scoring_settings():
+    assert scoring_settings({"data": "d.csv", "task": None, "max_length": 9})[0].max_length == 9
     with pytest.raises(Fault) as raised:
-        data_settings({"data": "d.csv", "task": "imdb", "max_length": 1, "txet": "a"}, option_name)
+        scoring_settings({"data": "d.csv", "task": "imdb", "max_length": 1, "txet": "a"}, option_name)
     assert raised.value.lines == (
-        "--max-length is 1: it must be at least 4",
         "--txet is not a setting: did you mean 'text'?",
+        "--max-length is 1: it must be at least 4",
         "both --data and --task are given: give one",
     )

@@ -9,14 +9,24 @@ import typer
 
 from stillery.cli.options import with_settings
 from stillery.jobs.runfile import ask, file_to_resume
-from stillery.jobs.settings import ConditionSettings, DataSettings, Distill, MethodSettings, StudentSettings
+from stillery.jobs.settings import (
+    ConditionSettings,
+    DataSettings,
+    DecodingSettings,
+    Distill,
+    MethodSettings,
+    StudentSettings,
+    TextSettings,
+)
 from stillery.setting import option_name
 from stillery.train.settings import Training
 
 __all__ = ["distill"]
 
 
-@with_settings(DataSettings, ConditionSettings, StudentSettings, MethodSettings, Training)
+@with_settings(
+    DataSettings, TextSettings, DecodingSettings, ConditionSettings, StudentSettings, MethodSettings, Training
+)
 def distill(
     settings: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],

@@ -9,13 +9,13 @@ import typer
 
 from stillery.cli.options import with_settings
 from stillery.jobs.runfile import trained_length
-from stillery.jobs.settings import DataSettings, data_settings
+from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings, scoring_settings
 from stillery.setting import option_name
 
 __all__ = ["evaluate"]
 
 
-@with_settings(DataSettings)
+@with_settings(DataSettings, TextSettings, DecodingSettings)
 def evaluate(
     settings: dict[str, Any],
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
@@ -30,15 +30,21 @@ def evaluate(
         Path | None,
         typer.Option(help="Folder for predictions on a GLUE task's test part, in the leaderboard's format."),
     ] = None,
+    predictions: Annotated[
+        Path | None, typer.Option(help="File for every example and what the model made of it.")
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a model on labelled text, with 95% intervals, and beside its teacher."""
-    data = data_settings(trained_length(model) | settings, option_name)
+    data, writing, decoding = scoring_settings(trained_length(model) | settings, option_name)
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.evaluate import run_evaluate
 
-    found = run_evaluate(model, data, against=against, part=part, batch_size=batch_size, submission=submission)
+    found = run_evaluate(
+        model, data, writing, decoding, against=against, part=part, batch_size=batch_size, submission=submission,
+        predictions=predictions,
+    )  # fmt: skip
     if json:
         print_json(found)
     else:

@@ -9,14 +9,21 @@ import typer
 
 from stillery.cli.options import with_settings
 from stillery.jobs.runfile import ask, file_to_resume
-from stillery.jobs.settings import ConditionSettings, DataSettings, Finetune, RestartSettings
+from stillery.jobs.settings import (
+    ConditionSettings,
+    DataSettings,
+    DecodingSettings,
+    Finetune,
+    RestartSettings,
+    TextSettings,
+)
 from stillery.setting import option_name
 from stillery.train.settings import Training
 
 __all__ = ["finetune"]
 
 
-@with_settings(DataSettings, ConditionSettings, RestartSettings, Training)
+@with_settings(DataSettings, TextSettings, DecodingSettings, ConditionSettings, RestartSettings, Training)
 def finetune(
     settings: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],

@@ -17,8 +17,11 @@ def print_json(value: Any, indent: int | None = 2) -> None:
     print(json.dumps(value, indent=indent))
 
 
-def load_line(folder: object, *, custom_head: bool = False) -> str:
+def load_line(folder: object, *, custom_head: bool = False, writes: str | None = None) -> str:
     """The one line of Python that loads a model."""
+    if writes is not None:
+        kind = "Seq2SeqLM" if writes == "encoder-decoder" else "CausalLM"
+        return f'AutoModelFor{kind}.from_pretrained("{folder}")'
     if custom_head:
         return f'stillery.models.head.load_student("{folder}")'
     return f'AutoModelForSequenceClassification.from_pretrained("{folder}")'
@@ -29,13 +32,16 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
     part = f" {metrics['part']}" if "part" in metrics else ""
     print(f"{metrics['task']}: {metrics['examples']}{part} examples")
     for name, value in metrics["metrics"].items():
-        low, high = metrics["intervals"][name]
+        bounds = metrics["intervals"].get(name)
+        between = f"  (95%: {bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
         teacher = metrics.get("teacher_metrics", {}).get(name)
         beside = f"   teacher {teacher:.2f}" if teacher is not None else ""
-        print(f"  {name:<10} {value:6.2f}  (95%: {low:.2f} to {high:.2f}){beside}")
+        print(f"  {name:<10} {value:6.2f}{between}{beside}")
     for part, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
         print(f"  {part} ({beside['examples']} examples): {values}")
+    for signature in metrics.get("signatures", {}).values():
+        print(f"  {signature}")
     for file in metrics.get("submission", []):
         print(f"  {file}")
     if "agreement" in metrics:
@@ -71,4 +77,5 @@ def show_result(result: Result) -> None:
         f"trained {cost['train_seconds']:.0f} s"
     )
     print(f"model: {result.student}")
-    print(load_line(result.student, custom_head=result.metrics.get("custom_head", False)))
+    found = result.metrics
+    print(load_line(result.student, custom_head=found.get("custom_head", False), writes=found.get("writes")))

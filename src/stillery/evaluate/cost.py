@@ -16,6 +16,7 @@ from transformers import PreTrainedModel
 
 from stillery.evaluate.mode import device_of, evaluating
 from stillery.faults import Fault
+from stillery.models.family import kind_of
 from stillery.models.trace import accepted_inputs
 
 __all__ = ["cost", "flops_per_example", "latency_ms", "megabytes", "parameters"]
@@ -72,11 +73,16 @@ def megabytes(folder: Path) -> float:
 
 
 def flops_per_example(model: PreTrainedModel, length: int) -> int:
-    """FLOPs of the matrix products (two per multiply-add) of one forward pass on one example of `length` tokens."""
+    """FLOPs of the matrix products (two per multiply-add) of one forward pass on one example of `length` tokens.
+
+    An encoder-decoder reads and writes as many.
+    """
     # Not the padding token: some families count positions over the other tokens only.
     token = 1 if getattr(model.config, "pad_token_id", None) == 0 else 0
     ids = torch.full((1, length), token, dtype=torch.long, device=device_of(model))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
+    if kind_of(model.config) == "encoder-decoder":
+        inputs["labels"] = ids
     counter = FlopCounterMode(display=False)
     # The fused CPU attention kernel is unknown to the counter, which would then leave attention's products out. And it
     # hooks the gradient of weights that a layer takes as its input (DeBERTa's positions), so there must be gradients.
@@ -113,7 +119,7 @@ def _milliseconds(model: PreTrainedModel, batch: dict[str, Tensor]) -> float:
     start = perf_counter()
     output = model(**batch)
     # Reading a number back waits for the answer on devices that work in the background.
-    output.logits[0, 0].item()
+    output.logits.flatten()[0].item()
     return 1000 * (perf_counter() - start)
 
 

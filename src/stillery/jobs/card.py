@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from stillery.jobs.runfile import to_toml
-from stillery.jobs.settings import Distill, Finetune
+from stillery.jobs.settings import Distill, Finetune, StudentSettings
 from stillery.models.custom import HOW_TO_LOAD
 
 __all__ = ["Facts", "card"]
@@ -23,31 +23,48 @@ class Facts:
     paper: str | None = None
 
 
+_TAGS = {None: "text-classification", "encoder-decoder": "translation", "decoder": "text-generation"}
+
+
+def _layers(student: StudentSettings) -> str:
+    both = [student.encoder_layers or student.layers, student.decoder_layers or student.layers]
+    return str(student.layers) if both[0] == both[1] else "+".join(map(str, both))
+
+
 def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     """A model card in Markdown: what the model is, where it comes from, how good it is, how to make it again."""
     run = facts.run
     custom = metrics.get("custom_head", False)
     library = "stillery" if custom else "transformers"
-    lines = ["---", f"library_name: {library}", "pipeline_tag: text-classification", "tags: [stillery]", "---", ""]
+    lines = [
+        "---",
+        f"library_name: {library}",
+        f"pipeline_tag: {_TAGS[metrics.get('writes')]}",
+        "tags: [stillery]",
+        "---",
+        "",
+    ]
     if isinstance(run, Distill):
         lines += [
-            f"# {run.student.layers}-layer student, distilled with {run.method.method}",
+            f"# {_layers(run.student)}-layer student, distilled with {run.method.method}",
             "",
             f"- Teacher: `{run.teacher}`",
             f"- Method: `{run.method.method}` ({facts.paper})",
         ]
     else:
-        lines += ["# Fine-tuned classifier", "", f"- Model: `{run.model}`"]
+        lines += [
+            "# Fine-tuned model" if metrics.get("writes") else "# Fine-tuned classifier",
+            "",
+            f"- Model: `{run.model}`",
+        ]
     lines += [f"- Data: {facts.data}"]
     lines += [f"- Weights at the start: {origin}" for origin in facts.origin]
     lines += ["", f"## Metrics on {metrics['examples']} {metrics['part']} examples", ""]
     lines += ["| metric | this model | 95% interval | teacher |", "|---|---|---|---|"]
     for name, value in metrics["metrics"].items():
-        low, high = metrics["intervals"][name]
+        between = "{:.2f} to {:.2f}".format(*metrics["intervals"][name]) if name in metrics["intervals"] else "-"
         teacher = metrics.get("teacher_metrics", {}).get(name)
-        lines += [
-            f"| {name} | {value:.2f} | {low:.2f} to {high:.2f} | {'-' if teacher is None else f'{teacher:.2f}'} |"
-        ]
+        lines += [f"| {name} | {value:.2f} | {between} | {'-' if teacher is None else f'{teacher:.2f}'} |"]
     if "agreement" in metrics:
         lines += ["", f"Agreement with the teacher: {metrics['agreement']:.2f}%."]
     job = "distill" if isinstance(run, Distill) else "finetune"
@@ -62,6 +79,13 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
         lines += ["```python", HOW_TO_LOAD, "from transformers import AutoTokenizer", ""]
         lines += ['model = load_student("THIS_FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")']
         lines += ['model(**tokenizer("some text", return_tensors="pt")).logits', "```", ""]
+    elif metrics.get("writes"):
+        auto = "AutoModelForSeq2SeqLM" if metrics["writes"] == "encoder-decoder" else "AutoModelForCausalLM"
+        lines += ["```python", f"from transformers import {auto}, AutoTokenizer", ""]
+        lines += [f'model = {auto}.from_pretrained("THIS_FOLDER")']
+        lines += ['tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")']
+        lines += ['written = model.generate(**tokenizer("some text", return_tensors="pt"), max_new_tokens=128)']
+        lines += ["tokenizer.decode(written[0], skip_special_tokens=True)", "```", ""]
     else:
         lines += ["```python", "from transformers import pipeline", ""]
         lines += ['pipeline("text-classification", model="THIS_FOLDER")("some text")', "```", ""]

@@ -17,6 +17,7 @@ from stillery.jobs.conditions import under
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of, supplementary_texts
+from stillery.jobs.method import resolved_method, resolved_student
 from stillery.jobs.recipe import (
     check_learns,
     check_one_class,
@@ -29,8 +30,10 @@ from stillery.jobs.recipe import (
     without_labels,
 )
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
-from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings, StudentSettings
+from stillery.jobs.settings import EXAMPLES, Asked, Distill
 from stillery.jobs.student import make_student
+from stillery.jobs.text_distill import prepare_text_distill
+from stillery.jobs.text_kind import check_no_text, writes_text
 from stillery.models.choices import LAYER_CHOICES
 from stillery.models.family import sizes
 from stillery.models.load import Loaded, check_same_tokenizer, fingerprint, load_classifier, weights_fingerprint
@@ -45,7 +48,10 @@ __all__ = ["prepare_distill", "run_distill"]
 
 def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
     """Load and check everything; all faults are reported together."""
+    if asked.clear("teacher") and writes_text(asked.run.teacher):
+        return prepare_text_distill(asked, out, own)
     run, faults = asked.run, asked.gathered()
+    check_no_text(run, faults)
     recipe: Recipe | None = None
     teacher: Loaded | None = None
     ild_teacher: Loaded | None = None
@@ -86,7 +92,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         check_steps(recipe.stages, run.training, len(parts.train), faults)
         if parts.labels.multi:
             check_one_class(recipe.stages, run.method.recipe or run.method.method, faults)
-    settings = _resolved_student(run.student, recipe)
+    settings = resolved_student(run.student, recipe)
     if not asked.clear("head") or (recipe is None and run.student.head is None):
         # Which head is meant is not known, so there is nothing to say about its options.
         settings = dataclasses.replace(settings, head="fresh", reuse=None, projector=None)
@@ -106,9 +112,8 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
             other = ild_teacher.model.config if ild_teacher is not None else theirs
             for stage in recipe.stages:
                 teaching = other if stage.teacher == "supplementary" else theirs
-                types = (ours.model_type, teaching.model_type)
                 with faults.catch():
-                    check_stages([stage], sizes(ours), sizes(teaching), clock, types)
+                    check_stages([stage], sizes(ours), sizes(teaching), clock, (ours, teaching))
     faults.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
     prints = {"data": data_fingerprint(parts), "teacher": fingerprint(teacher)}
@@ -125,7 +130,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     resolved = dataclasses.replace(
         run,
         student=dataclasses.replace(settings, layers=depth),
-        method=_resolved_method(run.method),
+        method=resolved_method(run.method),
         fingerprints=prints,
     )
     return Prepared(
@@ -174,29 +179,6 @@ def _check_projector(
         faults.add(
             f"{method}: the features differ in width; use --head reuse-frozen, whose projector brings them together"
         )
-
-
-def _resolved_student(settings: StudentSettings, recipe: Recipe | None) -> StudentSettings:
-    """The student with the method's choices where none were made."""
-    return dataclasses.replace(
-        settings,
-        init=settings.init or (recipe.init if recipe else "even"),
-        head=settings.head or (recipe.head if recipe else "fresh"),
-    )
-
-
-def _resolved_method(method: MethodSettings) -> MethodSettings:
-    """The method with every option written out, so that a later change of defaults does not change the run."""
-    if method.recipe is not None:
-        return method
-    options = methods.find(method.method).options | method.method_options()
-    options = {name: value for name, value in options.items() if value is not None}
-    return dataclasses.replace(
-        method,
-        hard_weight=options.pop("hard_weight", None),
-        temperature=options.pop("temperature", None),
-        options=options,
-    )
 
 
 def run_distill(asked: Asked[Distill], out: Path, *, resume: bool = False, recipe: Recipe | None = None) -> Result:

@@ -13,7 +13,7 @@ from stillery.data.examples import Examples
 from stillery.data.labels import Labels
 from stillery.data.mapping import merged
 from stillery.data.tasks import find_task, load_task_test
-from stillery.evaluate.predictions import predict_logits
+from stillery.evaluate.predictions import predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.submission import write_submission
 from stillery.faults import Fault, Gathered
@@ -28,7 +28,9 @@ from stillery.jobs.inputs import (
     tokens_of,
 )
 from stillery.jobs.runfile import trained_on
-from stillery.jobs.settings import DataSettings
+from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.text_evaluate import run_text_evaluate
+from stillery.jobs.text_kind import writes_text
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import say
 
@@ -56,16 +58,27 @@ def _logits(
 def run_evaluate(
     model: str,
     data: DataSettings,
+    writing: TextSettings | None = None,
+    decoding: DecodingSettings | None = None,
     *,
     against: str | None = None,
     part: str | None = None,
     batch_size: int = 64,
     submission: Path | None = None,
+    predictions: Path | None = None,
 ) -> dict[str, Any]:
     """Metrics of a model in percent with 95% intervals; with `against`, the teacher's too and their agreement.
 
+    A model that writes text is scored by what it writes. `predictions` is a file for every example's outcome.
     `submission` is a folder for the predictions on a GLUE task's unlabelled test part, as the leaderboard wants them.
     """
+    if writes_text(model):
+        if submission is not None:
+            raise Fault("--submission is for classifiers")
+        return run_text_evaluate(
+            model, data, writing or TextSettings(), decoding or DecodingSettings(), against=against, part=part,
+            batch_size=batch_size, predictions=predictions,
+        )  # fmt: skip
     check_batch_size(batch_size)
     faults = Gathered()
     loaded: Loaded | None = None
@@ -98,6 +111,8 @@ def run_evaluate(
         assert examples.labels is not None
         logits = _logits(loaded, examples, data.max_length, batch_size, scoring.groups)
         theirs = None if teacher is None else _logits(teacher, examples, data.max_length, batch_size, groups)
+        if predictions is not None and name == scoring.part:
+            write_predictions(predictions, examples, scoring.labels, logits, theirs)
         results[name] = evaluation(
             scoring.name, examples.labels, logits, scoring.labels, theirs, scoring.metrics
         )  # fmt: skip

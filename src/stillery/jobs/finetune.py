@@ -17,6 +17,8 @@ from stillery.jobs.inputs import parts_of
 from stillery.jobs.restarts import until_it_learns
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.text_finetune import prepare_text_finetune
+from stillery.jobs.text_kind import check_no_text, writes_text
 from stillery.models.load import Loaded, fingerprint, load_classifier
 from stillery.recipe import Stage
 
@@ -25,7 +27,10 @@ __all__ = ["prepare_finetune", "run_finetune"]
 
 def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
     """Load and check everything; all faults are reported together."""
+    if asked.clear("model") and writes_text(asked.run.model):
+        return prepare_text_finetune(asked, out)
     run, faults = asked.run, asked.gathered()
+    check_no_text(run, faults)
     parts: Parts | None = None
     conditions: dict[str, Any] = {}
     model: Loaded | None = None

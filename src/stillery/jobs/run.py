@@ -13,16 +13,18 @@ from stillery.faults import Fault, Gathered
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.settings import Distill, Finetune
-from stillery.models.family import sizes, stacks_of
+from stillery.models.family import sizes, stack_sizes, stacks_of
 from stillery.models.load import Loaded
 from stillery.models.projected import exported_parameters
 from stillery.progress import console, say
 from stillery.recipe import Pairs, Stage
 from stillery.terms import Kind
 from stillery.train.checkpoint import discard
+from stillery.train.data import Trainable
 from stillery.train.log import need_tensorboard
-from stillery.train.loop import Outcome, TrainingData, accelerator_for, train
+from stillery.train.loop import Outcome, accelerator_for, train
 from stillery.train.objective import Objective
+from stillery.train.on_policy import OnPolicy
 from stillery.train.precision import choose
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
@@ -34,11 +36,11 @@ class Work(Protocol):
     """The data of a run as tokens, how a model is scored on it, and how it is finished."""
 
     @property
-    def data(self) -> TrainingData:
+    def data(self) -> Trainable:
         """What is trained on."""
 
     @property
-    def supplementary(self) -> TrainingData | None:
+    def supplementary(self) -> Trainable | None:
         """What the stage of layers is trained on instead, if anything."""
 
     def score(self, model: PreTrainedModel) -> Mapping[str, float]:
@@ -77,6 +79,7 @@ class Prepared:
     pairs: Mapping[str, Pairs]
     ild_teacher: Loaded | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
+    policy: OnPolicy | None = None
 
     @property
     def configs(self) -> list[PreTrainedConfig]:
@@ -136,15 +139,17 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
     for line in prepared.summary():
         say(line)
 
+    if prepared.policy is not None and accelerator.num_processes > 1:
+        raise Fault("--on-policy: texts of the student's own are written by one process; start one")
     work = prepared.subject.work(prepared)
     objective = Objective(
         prepared.model,
         prepared.stages,
-        teacher=sizes(teacher.model.config) if teacher else None,
+        teacher=stack_sizes(teacher.model.config) if teacher else None,
         kind=prepared.subject.kind,
         seed=run.training.seed,
-        examples=len(work.data.examples),
-        supplementary=sizes(prepared.ild_teacher.model.config) if prepared.ild_teacher else None,
+        examples=len(work.data),
+        supplementary=stack_sizes(prepared.ild_teacher.model.config) if prepared.ild_teacher else None,
     )
     # Nothing is written before everything is checked, and not before every process has looked at the folder.
     accelerator.wait_for_everyone()
@@ -164,6 +169,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         resume=resume,
         supplementary=work.supplementary,
         supplementary_teacher=LiveTeacher(prepared.ild_teacher.model) if prepared.ild_teacher else None,
+        policy=prepared.policy,
     )
     result = None
     if accelerator.is_main_process:

@@ -19,13 +19,15 @@ __all__ = [
     "Asked",
     "ConditionSettings",
     "DataSettings",
+    "DecodingSettings",
     "Distill",
     "Finetune",
     "MethodSettings",
     "RestartSettings",
     "StudentSettings",
-    "data_settings",
+    "TextSettings",
     "resolve",
+    "scoring_settings",
     "setting_names",
 ]
 
@@ -51,6 +53,30 @@ class DataSettings:
     label_separator: str | None = setting(None, "What stands between them.  [default: |]")
     unlabelled: bool = setting(False, "Distil on texts alone: labels of the training part are neither needed nor read.")
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """What a model that writes text reads and writes."""
+
+    source: str | None = setting(None, "Column with what a model reads, if it writes text.  [default: found by name]")
+    target: str | None = setting(None, "Column with what it should write.  [default: found by name]")
+    max_target_length: int = setting(128, "Tokens per target; longer ones are cut.", least=4)
+    prompt: str | None = setting(
+        None, "What a decoder goes on from, with {source} in it.  [default: the source and a line break]"
+    )
+    prefix: str | None = setting(None, "What stands before each source of an encoder-decoder.  [default: the task's]")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingSettings:
+    """How texts are generated to be scored."""
+
+    beams: int = setting(4, "Beams of the search; 1 takes the likeliest token each time.", least=1)
+    max_new_tokens: int = setting(128, "Where a generated text is cut off.", least=1)
+    min_new_tokens: int = setting(0, "No generated text ends before it has as many.", least=0)
+    length_penalty: float = setting(1.0, "Above 0 favours long texts, below 0 short ones.")
+    no_repeat_ngram: int = setting(0, "No run of so many tokens appears twice in a text; 0 allows it.", least=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +106,8 @@ class StudentSettings:
     """What the student is and where its weights come from."""
 
     layers: int | None = setting(None, "Layers of the student.", least=1)
+    encoder_layers: int | None = setting(None, "Layers of its encoder, if it has a decoder too.", least=1)
+    decoder_layers: int | None = setting(None, "Layers of its decoder, if it has an encoder too.", least=1)
     width: int | None = setting(None, "Hidden size of the student.  [default: the teacher's]", least=1)
     heads: int | None = setting(None, "Attention heads of the student.  [default: as the width asks for]", least=1)
     init: str | None = setting(
@@ -103,6 +131,7 @@ class StudentSettings:
         "widths differ, else none]",
         choices=PROJECTORS,
     )
+    freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that writes text.")
     allow_custom_head: bool | None = setting(
         None, "Allow a reused head that no plain model can hold; the student then loads with stillery only."
     )
@@ -128,6 +157,14 @@ class MethodSettings:
     ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
     ild_teacher: str | None = setting(None, "Another teacher for the stage of layers.  [default: --teacher]")
     ild_max_length: int | None = setting(None, "Tokens per text of those.  [default: --max-length]", least=4)
+    stacks: str = setting(
+        "both", "Of an encoder-decoder, the stacks whose layers are matched.", choices=("both", "encoder", "decoder")
+    )
+    cross_attention: bool = setting(False, "Compare a decoder's attention to its encoder too, where attention is.")
+    sequence_level: bool = setting(False, "Train on the texts the teacher writes, generated once, not on the targets.")
+    on_policy: float = setting(
+        0.0, "Share of steps on texts the student writes itself and the teacher scores.", least=0, most=1
+    )
     recipe: str | None = setting(None, "A recipe of your own instead of --method: FILE.py:FUNCTION.")
     options: dict[str, Any] = field(
         default_factory=dict, metadata={"help": "A method's own option, NAME=VALUE; may be given again."}
@@ -150,6 +187,8 @@ class Finetune:
 
     model: str
     data: DataSettings
+    writing: TextSettings
+    decoding: DecodingSettings
     condition: ConditionSettings
     restart: RestartSettings
     training: Training
@@ -162,6 +201,8 @@ class Distill:
 
     teacher: str
     data: DataSettings
+    writing: TextSettings
+    decoding: DecodingSettings
     condition: ConditionSettings
     student: StudentSettings
     method: MethodSettings
@@ -173,6 +214,8 @@ Run = TypeVar("Run", Finetune, Distill)
 
 GROUPS: dict[str, type] = {
     "data": DataSettings,
+    "writing": TextSettings,
+    "decoding": DecodingSettings,
     "condition": ConditionSettings,
     "restart": RestartSettings,
     "student": StudentSettings,
@@ -187,7 +230,7 @@ def setting_names(group: type) -> list[str]:
     return [item.name for item in dataclasses.fields(group)]
 
 
-EXAMPLES = frozenset(setting_names(DataSettings)) - {"max_length"}
+EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
 """The settings that decide which examples there are."""
 
 
@@ -242,13 +285,23 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
     return Asked(run=kind(**made), faults=tuple(faults.lines), wrong=frozenset(wrong))
 
 
-def data_settings(values: Mapping[str, Any], named: Named = str) -> DataSettings:
-    """Which examples the given values ask for, where there is nothing to train; None means not given."""
+def scoring_settings(
+    values: Mapping[str, Any], named: Named = str
+) -> tuple[DataSettings, TextSettings, DecodingSettings]:
+    """Which examples the given values ask for, and how they are read and written; None means not given."""
     faults, given = Gathered(), _given(values)
-    found, _ = make(DataSettings, given, named, faults)
+    names = {group: setting_names(group) for group in (DataSettings, TextSettings, DecodingSettings)}
+    known = {name for some in names.values() for name in some}
+    for name in given:
+        if name not in known:
+            faults.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+    parts = {group: {name: given[name] for name in some if name in given} for group, some in names.items()}
+    data, _ = make(DataSettings, parts[DataSettings], named, faults)
+    writing, _ = make(TextSettings, parts[TextSettings], named, faults)
+    decoding, _ = make(DecodingSettings, parts[DecodingSettings], named, faults)
     _check_source(given, named, faults)
     faults.raise_any()
-    return found
+    return data, writing, decoding
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,0 +1,46 @@
+"""How likely a model finds the right texts."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from transformers import PreTrainedModel
+
+from stillery.data.batches import in_order
+from stillery.data.text_batches import collate_text
+from stillery.data.text_tokens import TextTokens
+from stillery.evaluate.mode import device_of, evaluating
+from stillery.models.inputs import IGNORED, targets_of
+from stillery.models.trace import accepted_inputs
+from stillery.progress import track
+
+__all__ = ["token_loss"]
+
+
+def token_loss(
+    model: PreTrainedModel,
+    tokens: TextTokens,
+    *,
+    pad_id: int,
+    batch_size: int = 32,
+    description: str = "evaluate",
+    progress: bool = True,
+) -> float:
+    """The mean cross entropy of the target tokens, in nats; prompts and padding do not count."""
+    device = device_of(model)
+    batches = in_order(tokens.lengths, batch_size)
+    total, count = torch.zeros((), dtype=torch.float64), 0
+    with evaluating(model), torch.inference_mode():
+        for index in track(batches, description) if progress else batches:
+            inputs = collate_text(tokens, index, pad_id).to(device).inputs
+            logits = model(**accepted_inputs(model, inputs)).logits
+            targets = targets_of(model, inputs)
+            assert targets is not None
+            # One text at a time: the logits of a batch in single precision would be the largest tensor there is.
+            losses = [
+                F.cross_entropy(row.float(), gold, ignore_index=IGNORED, reduction="sum")
+                for row, gold in zip(logits, targets, strict=True)
+            ]
+            total += torch.stack(losses).double().sum().cpu()
+            count += int(tokens.target_lengths[index].sum())
+    return float(total) / max(count, 1)

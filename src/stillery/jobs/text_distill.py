@@ -1,0 +1,207 @@
+"""Distil a teacher that writes text into a smaller student."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stillery import methods
+from stillery.data.text_examples import TextExamples, TextParts
+from stillery.data.text_tokens import end_of
+from stillery.faults import Gathered
+from stillery.jobs.folder import check_place
+from stillery.jobs.method import resolved_method, resolved_student
+from stillery.jobs.recipe import (
+    check_learns,
+    check_steps,
+    chosen_recipe,
+    on_supplementary,
+    recipe_fingerprint,
+    with_another_teacher,
+)
+from stillery.jobs.run import Prepared, check_fingerprints, check_training
+from stillery.jobs.settings import EXAMPLES, Asked, DataSettings, Distill, MethodSettings, TextSettings
+from stillery.jobs.teacher_texts import teacher_texts
+from stillery.jobs.text_conditions import drawn
+from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
+from stillery.jobs.text_scores import decoding_of
+from stillery.jobs.text_student import make_generator
+from stillery.jobs.writing import Writing, text_fingerprint
+from stillery.models.choices import LAYER_CHOICES
+from stillery.models.family import kind_of, stack_sizes
+from stillery.models.generator import check_same_outputs
+from stillery.models.load import Loaded, fingerprint, load_generator, weights_fingerprint
+from stillery.models.student import Student
+from stillery.recipe import Clock, Pairs, Recipe, Stage
+from stillery.stacks import on_stacks
+from stillery.train.check import check_stages
+from stillery.train.needs import pairs_of, sizes_in
+from stillery.train.on_policy import OnPolicy
+
+__all__ = ["prepare_text_distill"]
+
+
+def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
+    """Load and check everything; all faults are reported together."""
+    run, faults = asked.run, asked.gathered()
+    recipe: Recipe | None = None
+    teacher: Loaded | None = None
+    ild_teacher: Loaded | None = None
+    parts: TextParts | None = None
+    scored: dict[str, TextScored] = {}
+    reading: Reading | None = None
+    texts: TextExamples | None = None
+    student: Student | None = None
+    conditions: dict[str, Any] = {}
+    if out is not None:
+        with faults.catch():
+            check_place(out)
+    check_training(run.training, faults)
+    if run.data.unlabelled:
+        faults.add("--unlabelled is for classifiers: a model that writes text needs texts to write")
+    if asked.clear("teacher"):
+        with faults.catch():
+            teacher = load_generator(run.teacher)
+            reading = Reading.of(run.data, run.writing, [teacher.model.config])
+    if asked.clear("method"):
+        with faults.catch():
+            if teacher is not None:
+                run = dataclasses.replace(run, method=_for_family(run.method, teacher))
+            recipe = _recipe(run.method, own, teacher)
+            check_learns(recipe.stages, faults)
+            if run.method.on_policy:
+                _check_policy(recipe, faults)
+    if run.method.ild_teacher is not None:
+        with faults.catch():
+            ild_teacher = load_generator(run.method.ild_teacher)
+            if teacher is not None:
+                check_same_outputs(teacher, ild_teacher)
+    if asked.clear(*EXAMPLES):
+        with faults.catch():
+            parts, scored = text_parts_of(run.data, run.writing)
+            parts, conditions = drawn(run.condition, parts)
+    with faults.catch():
+        texts = _supplementary(run.method, run.data, run.writing)
+        if recipe is not None:
+            recipe = on_supplementary(recipe, texts is not None)
+    if recipe is not None and parts is not None:
+        check_steps(recipe.stages, run.training, len(parts.train), faults)
+    settings = resolved_student(run.student, recipe)
+    if teacher is not None and asked.clear("layers", "encoder_layers", "decoder_layers"):
+        with faults.catch():
+            student = make_generator(settings, teacher, run.training.seed)
+    clock = Clock(seed=run.training.seed)
+    if student is not None and teacher is not None and recipe is not None:
+        _check(recipe, student, teacher, ild_teacher or teacher, clock, faults)
+    faults.raise_any()
+    assert recipe is not None and teacher is not None and parts is not None and student is not None
+    assert reading is not None
+    prints = {"data": text_fingerprint(parts), "teacher": fingerprint(teacher)}
+    if ild_teacher is not None:
+        prints["ild_teacher"] = fingerprint(ild_teacher)
+    if texts is not None:
+        prints["ild_data"] = texts.fingerprint[:16]
+    if run.method.recipe is not None:
+        prints["recipe"] = recipe_fingerprint(recipe, run.method.recipe)
+    if run.student.init_from is not None or settings.init not in (*LAYER_CHOICES, "random"):
+        prints["init"] = weights_fingerprint(student.model)
+    check_fingerprints(run.fingerprints, prints)
+    resolved = dataclasses.replace(run, student=settings, method=resolved_method(run.method), fingerprints=prints)
+    return Prepared(
+        run=resolved,
+        subject=Writing(
+            parts=parts, scored=scored, reading=reading, supplementary=texts,
+            rewrite=_rewriting(run, teacher, reading) if run.method.sequence_level else None,
+        ),
+        model=student.model,
+        tokenizer=teacher.tokenizer,
+        teacher=teacher,
+        ild_teacher=ild_teacher,
+        conditions=conditions,
+        policy=_policy(run, teacher),
+        stages=recipe.stages,
+        origin=student.origin,
+        paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
+        pairs=_pairs(recipe.stages, student, teacher, ild_teacher or teacher, clock),
+    )  # fmt: skip
+
+
+_NORMALISED = {"t5": "joint", "mt5": "joint", "gpt2": "token", "llama": "token", "qwen2": "token", "qwen3": "token"}
+"""How states are normalised where a method can and nothing is said: a residual stream grows from layer to layer."""
+
+
+def _for_family(method: MethodSettings, teacher: Loaded) -> MethodSettings:
+    """The method with what layer selection does for the teacher's family, where nothing else is said."""
+    how = _NORMALISED.get(teacher.model.config.model_type)
+    if how is None or method.recipe is not None or "normalise" in method.options:
+        return method
+    if methods.find(method.method).options.get("normalise") != "none":
+        return method
+    return dataclasses.replace(method, options={**method.options, "normalise": how})
+
+
+def _recipe(method: MethodSettings, own: Recipe | None, teacher: Loaded | None) -> Recipe:
+    recipe = chosen_recipe(method, own)
+    if method.ild_teacher is not None:
+        recipe = with_another_teacher(recipe)
+    if teacher is None:
+        return recipe
+    which: Any = method.stacks
+    return on_stacks(recipe, kind_of(teacher.model.config), which=which, cross_attention=method.cross_attention)
+
+
+def _supplementary(method: MethodSettings, data: DataSettings, writing: TextSettings) -> TextExamples | None:
+    """Texts for a stage of layers: the training part of another task, file or folder, with its targets."""
+    if method.ild_data is None and method.ild_task is None:
+        return None
+    other = dataclasses.replace(data, data=method.ild_data, task=method.ild_task)
+    return text_parts_of(other, writing)[0].train
+
+
+def _rewriting(run: Distill, teacher: Loaded, reading: Reading) -> Callable[[TextExamples], TextExamples]:
+    decoding = decoding_of(run.decoding)
+    return lambda examples: teacher_texts(teacher, examples, reading, decoding, run.training.batch_size)
+
+
+def _check(recipe: Recipe, student: Student, teacher: Loaded, other: Loaded, clock: Clock, faults: Gathered) -> None:
+    ours = student.model.config
+    for stage in recipe.stages:
+        theirs = (other if stage.teacher == "supplementary" else teacher).model.config
+        with faults.catch():
+            check_stages([stage], stack_sizes(ours), stack_sizes(theirs), clock, (ours, theirs))
+
+
+def _policy(run: Distill, teacher: Loaded) -> OnPolicy | None:
+    """How the student writes its own targets, where it does."""
+    if not run.method.on_policy:
+        return None
+    return OnPolicy(
+        rate=run.method.on_policy,
+        max_new_tokens=run.writing.max_target_length,
+        end_id=end_of(teacher.tokenizer),
+        pad_id=int(teacher.tokenizer.pad_token_id),
+    )
+
+
+def _check_policy(recipe: Recipe, faults: Gathered) -> None:
+    """Note what cannot be learnt from texts the student writes itself."""
+    for stage in recipe.stages:
+        if stage.mixing is not None:
+            faults.add(f"--on-policy: stage {stage.name} mixes examples, which texts of the student's own cannot be")
+    if not any(stage.needs_teacher for stage in recipe.stages):
+        faults.add("--on-policy: the method asks the teacher nothing; choose one that does, such as kd")
+
+
+def _pairs(
+    stages: tuple[Stage, ...], student: Student, teacher: Loaded, other: Loaded, clock: Clock
+) -> dict[str, Pairs]:
+    """Which layers meet in every match at the start."""
+    found = {}
+    for stage in stages:
+        theirs = stack_sizes((other if stage.teacher == "supplementary" else teacher).model.config)
+        for match in stage.matches:
+            depths = [sizes_in(each, match.stack).layers for each in (stack_sizes(student.model.config), theirs)]
+            found[match.name] = pairs_of(match, depths[0], depths[1], clock)
+    return found

@@ -1,0 +1,73 @@
+"""Have a model write texts for a file or a task, score them, and beside its teacher's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stillery.faults import Gathered
+from stillery.jobs.inputs import check_batch_size, to_device
+from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.text_inputs import Reading, TextScored, text_to_score
+from stillery.jobs.text_scores import Written, decoding_of, text_evaluation, write_outputs, written_by
+from stillery.models.load import Loaded, load_generator
+from stillery.progress import say
+
+__all__ = ["run_text_evaluate"]
+
+
+def run_text_evaluate(
+    model: str,
+    data: DataSettings,
+    writing: TextSettings,
+    settings: DecodingSettings,
+    *,
+    against: str | None = None,
+    part: str | None = None,
+    batch_size: int = 32,
+    predictions: Path | None = None,
+) -> dict[str, Any]:
+    """BLEU, chrF, loss and perplexity, or a task's own metrics where the texts name classes."""
+    check_batch_size(batch_size)
+    faults = Gathered()
+    loaded: Loaded | None = None
+    teacher: Loaded | None = None
+    scored: TextScored | None = None
+    with faults.catch():
+        loaded = load_generator(model)
+    with faults.catch():
+        teacher = load_generator(against) if against is not None else None
+    with faults.catch():
+        scored = text_to_score(data, writing, part)
+    faults.raise_any()
+    assert loaded is not None and scored is not None
+    if scored.note:
+        say(scored.note)
+    decoding = decoding_of(settings)
+    student = _written(loaded, scored, data, writing, settings, batch_size)
+    theirs = None if teacher is None else _written(teacher, scored, data, writing, settings, batch_size)
+    found = text_evaluation(scored, student, theirs, decoding)
+    if scored.part is not None:
+        found["part"] = scored.part
+    if predictions is not None:
+        write_outputs(predictions, scored, student, theirs)
+    return found
+
+
+def _written(
+    loaded: Loaded,
+    scored: TextScored,
+    data: DataSettings,
+    writing: TextSettings,
+    settings: DecodingSettings,
+    batch_size: int,
+) -> Written:
+    """What one model writes; each reads with its own tokenizer."""
+    to_device(loaded.model)
+    reading = Reading.of(data, writing, [loaded.model.config])
+    prompts = reading.prompts(scored.examples, loaded.tokenizer, loaded.name)
+    tokens = reading.tokens(scored.examples, loaded.tokenizer, loaded.name)
+    return written_by(
+        loaded.model, loaded.tokenizer, prompts, tokens, decoding_of(settings), batch_size=batch_size,
+        description=loaded.name,
+    )  # fmt: skip

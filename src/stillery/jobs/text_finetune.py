@@ -1,0 +1,60 @@
+"""Fine-tune a pretrained model that writes text."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+from stillery.data.text_examples import TextParts
+from stillery.jobs.folder import check_place
+from stillery.jobs.run import Prepared, check_fingerprints, check_training
+from stillery.jobs.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.text_conditions import drawn
+from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
+from stillery.jobs.writing import Writing, text_fingerprint
+from stillery.models.load import Loaded, fingerprint, load_generator
+from stillery.recipe import Stage
+
+__all__ = ["prepare_text_finetune"]
+
+
+def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
+    """Load and check everything; all faults are reported together."""
+    run, faults = asked.run, asked.gathered()
+    parts: TextParts | None = None
+    scored: dict[str, TextScored] = {}
+    model: Loaded | None = None
+    reading: Reading | None = None
+    conditions: dict[str, Any] = {}
+    if out is not None:
+        with faults.catch():
+            check_place(out)
+    check_training(run.training, faults)
+    if run.data.unlabelled:
+        faults.add("--unlabelled is for stillery distill: fine-tuning learns from the right texts")
+    if run.restart.restarts:
+        faults.add("--restarts is for classifiers: a model that writes text does not fall to one class")
+    if asked.clear(*EXAMPLES):
+        with faults.catch():
+            parts, scored = text_parts_of(run.data, run.writing)
+            parts, conditions = drawn(run.condition, parts)
+    if asked.clear("model"):
+        with faults.catch():
+            model = load_generator(run.model)
+            reading = Reading.of(run.data, run.writing, [model.model.config])
+    faults.raise_any()
+    assert parts is not None and model is not None and reading is not None
+    prints = {"data": text_fingerprint(parts), "model": fingerprint(model)}
+    check_fingerprints(run.fingerprints, prints)
+    return Prepared(
+        run=dataclasses.replace(run, fingerprints=prints),
+        subject=Writing(parts=parts, scored=scored, reading=reading),
+        model=model.model,
+        tokenizer=model.tokenizer,
+        teacher=None,
+        conditions=conditions,
+        stages=(Stage(),),
+        origin=(f"weights of {run.model}",),
+        pairs={},
+    )

@@ -1,0 +1,190 @@
+"""Read the sources and targets a job works on, and turn them into tokens for a model that writes text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from stillery.data.benchmarks import TASKS
+from stillery.data.folders import PARTS
+from stillery.data.glue_text import glue_as_text, label_words
+from stillery.data.labels import Labels
+from stillery.data.task import Task
+from stillery.data.tasks import load_task, load_task_to_score
+from stillery.data.text_benchmarks import TEXT_TASKS
+from stillery.data.text_examples import TextExamples, TextParts, load_text, load_text_to_score
+from stillery.data.text_tasks import find_text_task, load_text_task, load_text_task_to_score
+from stillery.data.text_token_cache import cached_text_tokens
+from stillery.data.text_tokens import PROMPT, TextTokens, prompts
+from stillery.data.tokens import Tokens
+from stillery.faults import Fault
+from stillery.jobs.settings import DataSettings, TextSettings
+from stillery.models.family import kind_of, longest_input
+from stillery.progress import say
+
+__all__ = ["Reading", "TextScored", "text_parts_of", "text_to_score"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextScored:
+    """Texts to score a model on; where they stand for classes, the labels, the word for each and the gold classes."""
+
+    task: str
+    part: str | None
+    examples: TextExamples
+    note: str = ""
+    labels: Labels | None = None
+    words: tuple[str, ...] = ()
+    gold: NDArray[np.int64] | None = None
+    metrics: tuple[str, ...] | None = None
+
+
+def text_parts_of(data: DataSettings, writing: TextSettings) -> tuple[TextParts, dict[str, TextScored]]:
+    """The parts of a file, folder or task; and dev and test as they are scored."""
+    _check(data)
+    if data.task is None:
+        assert data.data is not None
+        parts = load_text(Path(data.data), source=writing.source, target=writing.target)
+    elif data.task in TASKS:
+        return _glue_parts(data)
+    else:
+        parts = load_text_task(data.task, _data_dir(data))
+    named = {"dev": parts.dev, "test": parts.test}
+    scored = {
+        name: TextScored(task=parts.source, part=name, examples=examples)
+        for name, examples in named.items()
+        if examples is not None
+    }
+    return parts, scored
+
+
+def text_to_score(data: DataSettings, writing: TextSettings, part: str | None) -> TextScored:
+    """What a model is scored on."""
+    _check(data)
+    if data.task is None:
+        assert data.data is not None
+        if part is not None and part not in PARTS:
+            raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
+        path = Path(data.data)
+        examples = load_text_to_score(path, part=part, source=writing.source, target=writing.target)
+        return TextScored(task=path.resolve().name, part=part, examples=examples)
+    if data.task in TASKS:
+        task = _classes(data.task)
+        found = load_task_to_score(data.task, task.labels, part, _data_dir(data))
+        assert found.examples.labels is not None
+        return TextScored(
+            task=data.task,
+            part=found.part,
+            examples=glue_as_text(task, found.examples),
+            note=found.source,
+            labels=task.labels,
+            words=tuple(label_words(task)),
+            gold=found.examples.labels,
+            metrics=task.metrics,
+        )
+    examples = load_text_task_to_score(data.task, part, _data_dir(data))
+    return TextScored(task=data.task, part=part, examples=examples)
+
+
+def _glue_parts(data: DataSettings) -> tuple[TextParts, dict[str, TextScored]]:
+    """A task of GLUE with its classes as words to write."""
+    assert data.task is not None
+    task = _classes(data.task)
+    parts = load_task(data.task, data_dir=_data_dir(data))
+    named = {"dev": parts.dev, "test": parts.test}
+    scored = {
+        name: TextScored(
+            task=parts.source, part=name, examples=glue_as_text(task, examples), labels=task.labels,
+            words=tuple(label_words(task)), gold=examples.labels, metrics=task.metrics,
+        )
+        for name, examples in named.items()
+        if examples is not None
+    }  # fmt: skip
+    test = scored["test"].examples if "test" in scored else None
+    found = TextParts(
+        train=glue_as_text(task, parts.train), dev=scored["dev"].examples, test=test, source=parts.source,
+        note=parts.note, metrics=parts.metrics,
+    )  # fmt: skip
+    return found, scored
+
+
+def _classes(name: str) -> Task:
+    task = TASKS[name]
+    if task.labels.regression:
+        raise Fault(f"--task {name}: its scores are no words to write; use a classifier, or another task")
+    return task
+
+
+def _check(data: DataSettings) -> None:
+    if data.task is not None and data.task not in TASKS and data.task not in TEXT_TASKS:
+        find_text_task(data.task)
+    given = {"--text": data.text, "--text-pair": data.text_pair, "--label": data.label, "--regression": data.regression,
+             "--multi-label": data.multi_label}  # fmt: skip
+    for option in (option for option, value in given.items() if value is not None):
+        raise Fault(f"{option} is for classifiers: a model that writes text has --source and --target")
+
+
+def _data_dir(data: DataSettings) -> Path | None:
+    return None if data.data_dir is None else Path(data.data_dir)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """How sources and targets become tokens of one kind of model."""
+
+    kind: str
+    max_source: int
+    max_target: int
+    prompt: str
+    prefix: str
+
+    @classmethod
+    def of(cls, data: DataSettings, writing: TextSettings, configs: list[PreTrainedConfig]) -> Reading:
+        """The reading that the settings ask for, within what the models have positions for."""
+        kind = kind_of(configs[0])
+        prompt = PROMPT if writing.prompt is None else writing.prompt
+        if "{source}" not in prompt:
+            raise Fault(f"--prompt {prompt!r}: say with {{source}} where the source goes")
+        if kind == "decoder" and writing.prefix is not None:
+            raise Fault("--prefix is for encoder-decoders; a decoder has --prompt")
+        if kind != "decoder" and writing.prompt is not None:
+            raise Fault("--prompt is for decoders; an encoder-decoder has --prefix")
+        prefix = find_text_task(data.task).prefix if data.task in TEXT_TASKS else ""
+        limit = min(longest_input(config) for config in configs)
+        source, target = data.max_length, writing.max_target_length
+        if kind == "decoder" and source + target > limit:
+            source = max(limit - target, 1)
+            say(f"prompts are cut to {source} tokens: the model has {limit} positions for prompt and target together")
+        elif min(source, target) > limit:
+            source, target = min(source, limit), min(target, limit)
+            say(f"texts are cut to {limit} tokens: the model has no more positions")
+        return cls(
+            kind=kind,
+            max_source=source,
+            max_target=target,
+            prompt=prompt,
+            prefix=prefix if writing.prefix is None else writing.prefix,
+        )
+
+    def tokens(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, part: str) -> TextTokens:
+        """Sources and targets, from the cache when they are there; says how many were cut."""
+        tokens = cached_text_tokens(
+            examples, tokenizer, self.kind, max_source=self.max_source, max_target=self.max_target, prompt=self.prompt,
+            prefix=self.prefix, description=f"tokenise {part}",
+        )  # fmt: skip
+        for what, cut, limit in (("sources", tokens.cut_sources, self.max_source),
+                                 ("targets", tokens.cut_targets, self.max_target)):  # fmt: skip
+            if cut:
+                say(f"{part}: {cut} of {len(examples)} {what} are longer than {limit} tokens and were cut")
+        return tokens
+
+    def prompts(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, part: str) -> Tokens:
+        """What a model is given to write from."""
+        return prompts(
+            examples, tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix,
+            description=f"tokenise {part}",
+        )  # fmt: skip

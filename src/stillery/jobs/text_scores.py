@@ -1,0 +1,146 @@
+"""Have a model write texts and score them: BLEU and chrF, or the classes their words name; loss and perplexity."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from stillery.data.labels import Labels
+from stillery.data.text_tokens import TextTokens
+from stillery.data.tokens import Tokens
+from stillery.data.writing import write_rows
+from stillery.evaluate.generate import Decoding, generate
+from stillery.evaluate.report import evaluation
+from stillery.evaluate.text_loss import token_loss
+from stillery.evaluate.text_metrics import label_accuracy, perplexity, text_difference, text_scores
+from stillery.jobs.settings import DecodingSettings
+from stillery.jobs.text_inputs import TextScored
+
+__all__ = ["Written", "decoding_of", "text_evaluation", "write_outputs", "written_by"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Written:
+    """What a model wrote, how long it took, and its mean loss on the right texts, if those are known."""
+
+    outputs: list[str]
+    seconds: float
+    loss: float | None
+
+
+def decoding_of(settings: DecodingSettings) -> Decoding:
+    """The search that the settings ask for."""
+    return Decoding(**dataclasses.asdict(settings))
+
+
+def written_by(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Tokens,
+    tokens: TextTokens | None,
+    decoding: Decoding,
+    *,
+    batch_size: int,
+    description: str,
+) -> Written:
+    """Have a model write, and ask it how likely it finds the right texts."""
+    began = time.perf_counter()
+    outputs = generate(
+        model, tokenizer, prompts, decoding=decoding, batch_size=batch_size, description=f"{description}: write"
+    )
+    seconds = time.perf_counter() - began
+    pad_id = int(tokenizer.pad_token_id)
+    loss = None
+    if tokens is not None:
+        loss = token_loss(model, tokens, pad_id=pad_id, batch_size=batch_size, description=f"{description}: loss")
+    return Written(outputs=outputs, seconds=seconds, loss=loss)
+
+
+def text_evaluation(
+    scored: TextScored, student: Written, teacher: Written | None, decoding: Decoding
+) -> dict[str, Any]:
+    """The public JSON object of an evaluation of texts.
+
+    Holds what `evaluate.report.evaluation` does; of texts that are no classes the metrics are bleu and chrf, with
+    sacrebleu's signatures. Loss and perplexity, which have no interval here, come last.
+    """
+    found = _classes(scored, student, teacher) if scored.labels else _texts(scored, student, teacher)
+    for key, written in (("metrics", student), ("teacher_metrics", teacher)):
+        if written is not None and written.loss is not None:
+            found[key] |= {"loss": round(written.loss, 4), "perplexity": round(perplexity(written.loss), 4)}
+    found["decoding"] = dataclasses.asdict(decoding)
+    found["texts_per_second"] = round(len(student.outputs) / max(student.seconds, 1e-9), 2)
+    if teacher is not None:
+        found["agreement"] = round(100 * float(np.mean([a == b for a, b in _both(student, teacher)])), 4)
+        found["teacher_texts_per_second"] = round(len(teacher.outputs) / max(teacher.seconds, 1e-9), 2)
+    return found
+
+
+def _both(student: Written, teacher: Written) -> list[tuple[str, str]]:
+    return list(zip(student.outputs, teacher.outputs, strict=True))
+
+
+def _texts(scored: TextScored, student: Written, teacher: Written | None) -> dict[str, Any]:
+    references = scored.examples.right_texts()
+    scores = text_scores(student.outputs, references)
+    found: dict[str, Any] = {
+        "task": scored.task,
+        "examples": len(student.outputs),
+        "metrics": {"bleu": round(scores.bleu, 4), "chrf": round(scores.chrf, 4)},
+        "intervals": {name: [round(bound, 4) for bound in pair] for name, pair in scores.intervals.items()},
+        "signatures": dict(scores.signatures),
+    }
+    if teacher is not None:
+        theirs = text_scores(teacher.outputs, references)
+        apart = text_difference(student.outputs, teacher.outputs, references)
+        found["teacher_metrics"] = {"bleu": round(theirs.bleu, 4), "chrf": round(theirs.chrf, 4)}
+        between = [round(bound, 4) for bound in apart.intervals["bleu"]]
+        found["difference"] = {"metric": "bleu", "value": round(apart.bleu, 4), "interval": between}
+    return found
+
+
+def _classes(scored: TextScored, student: Written, teacher: Written | None) -> dict[str, Any]:
+    assert scored.labels is not None and scored.gold is not None
+    logits = [
+        _chosen(written.outputs, scored.words, scored.gold, scored.labels) for written in (student, teacher) if written
+    ]
+    found = evaluation(
+        scored.task, scored.gold, logits[0], scored.labels, logits[1] if teacher else None, scored.metrics
+    )
+    unknown = int((label_accuracy(student.outputs, scored.words) < 0).sum())
+    return found | {"no_label": unknown}
+
+
+def _chosen(
+    outputs: Sequence[str], words: Sequence[str], gold: NDArray[np.int64], labels: Labels
+) -> NDArray[np.float32]:
+    """The class each text names, as logits; a text that names none counts as a wrong one."""
+    named = label_accuracy(outputs, words)
+    named = np.where(named < 0, (gold + 1) % labels.count, named)
+    return np.eye(labels.count, dtype=np.float32)[named]
+
+
+def write_outputs(path: Path, scored: TextScored, student: Written, teacher: Written | None = None) -> None:
+    """Write every example with what was written: `id`, `source`, `references`, `output`, and the teacher's."""
+    right: Mapping[str, Sequence[Any]] = {}
+    if scored.examples.targets is not None:
+        right = {"references": scored.examples.right_texts()}
+    columns: dict[str, Sequence[Any]] = {
+        "id": list(scored.examples.ids),
+        "source": scored.examples.sources.to_pylist(),
+        **right,
+        "output": student.outputs,
+        **({"teacher_output": teacher.outputs} if teacher else {}),
+    }
+    if path.suffix != ".parquet" and "references" in columns:
+        columns["references"] = [texts[0] if len(texts) == 1 else " ||| ".join(texts) for texts in right["references"]]
+    with write_rows(path, list(columns)) as writer:
+        writer.write({name: list(values) for name, values in columns.items()})

@@ -1,0 +1,155 @@
+"""A run whose model writes text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from transformers import PreTrainedModel
+
+from stillery.data.text_batches import collate_text
+from stillery.data.text_examples import TextExamples, TextParts
+from stillery.data.text_tokens import TextTokens
+from stillery.evaluate.cost import cost
+from stillery.evaluate.text_loss import token_loss
+from stillery.evaluate.text_metrics import perplexity
+from stillery.jobs.card import Facts, card
+from stillery.jobs.finish import Result
+from stillery.jobs.folder import write_json
+from stillery.jobs.run import Prepared
+from stillery.jobs.text_inputs import Reading, TextScored
+from stillery.jobs.text_scores import decoding_of, text_evaluation, write_outputs, written_by
+from stillery.models.export import export
+from stillery.terms import Kind
+from stillery.train.checkpoint import discard
+from stillery.train.data import TextData
+from stillery.train.loop import Outcome
+
+__all__ = ["Writing", "text_fingerprint"]
+
+_LATENCY_EXAMPLES = 20
+
+
+def text_fingerprint(parts: TextParts) -> str:
+    """A hash of all parts."""
+    return "-".join(part.fingerprint[:16] for part in (parts.train, parts.dev, parts.test) if part is not None)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Writing:
+    """Sources and the texts to write from them, how they are read, and what is scored; texts for a stage of layers.
+
+    `rewrite` gives the training part other targets, those a teacher writes itself.
+    """
+
+    parts: TextParts
+    scored: Mapping[str, TextScored]
+    reading: Reading
+    supplementary: TextExamples | None = None
+    rewrite: Callable[[TextExamples], TextExamples] | None = None
+
+    @property
+    def kind(self) -> Kind:
+        """Text."""
+        return "text"
+
+    def summary(self) -> list[str]:
+        """The data, in words."""
+        parts = self.parts
+        test = f", {len(parts.test)} test" if parts.test is not None else ""
+        lines = [
+            f"data: {parts.source}, {len(parts.train)} train, {len(parts.dev)} dev{test} examples, texts to write",
+            *([f"data: {parts.note}"] if parts.note else []),
+        ]
+        if self.supplementary is not None:
+            lines.append(f"data: {self.supplementary.origin}, {len(self.supplementary)} texts for the stage of layers")
+        return lines
+
+    def work(self, prepared: Prepared) -> WritingWork:
+        """Tokenise every part."""
+        reading, tokenizer = self.reading, prepared.tokenizer
+        pad_id = int(tokenizer.pad_token_id)
+        train = self.parts.train if self.rewrite is None else self.rewrite(self.parts.train)
+        other = None
+        if self.supplementary is not None:
+            other = TextData(tokens=reading.tokens(self.supplementary, tokenizer, "supplementary"), pad_id=pad_id)
+        return WritingWork(
+            prepared=prepared,
+            subject=self,
+            data=TextData(tokens=reading.tokens(train, tokenizer, "train"), pad_id=pad_id),
+            dev=reading.tokens(self.parts.dev, tokenizer, "dev"),
+            supplementary=other,
+        )
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WritingWork:
+    """The parts as tokens."""
+
+    prepared: Prepared
+    subject: Writing
+    data: TextData
+    dev: TextTokens
+    supplementary: TextData | None
+
+    @cached_property
+    def _pad_id(self) -> int:
+        return int(self.prepared.tokenizer.pad_token_id)
+
+    def score(self, model: PreTrainedModel) -> Mapping[str, float]:
+        """How likely the dev part's texts are: the mean log likelihood of a token decides, the higher the better."""
+        loss = token_loss(model, self.dev, pad_id=self._pad_id, description="dev")
+        return {"log_likelihood": -loss, "perplexity": perplexity(loss)}
+
+    def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
+        """Have the model and its teacher write the test part, score both, and write the run folder."""
+        prepared, run = self.prepared, self.prepared.run
+        tokenizer, reading = prepared.tokenizer, self.subject.reading
+        scored = self.subject.scored.get("test", self.subject.scored["dev"])
+        assert scored.part is not None
+        tokens = self.dev if scored.part == "dev" else reading.tokens(scored.examples, tokenizer, scored.part)
+        prompts = reading.prompts(scored.examples, tokenizer, scored.part)
+        decoding, teacher = decoding_of(run.decoding), prepared.teacher
+        student, theirs = (
+            None
+            if one is None
+            else written_by(
+                one, tokenizer, prompts, tokens, decoding, batch_size=run.training.batch_size,
+                description=f"{scored.part}{name}",
+            )
+            for name, one in (("", model), (" (teacher)", teacher.model if teacher else None))
+        )  # fmt: skip
+        assert student is not None
+        metrics = text_evaluation(scored, student, theirs, decoding)
+        metrics |= {"part": scored.part, "writes": reading.kind}
+        origin = f"{self.subject.parts.source} ({self.subject.parts.note})"
+        facts = Facts(run=run, data=origin, origin=prepared.origin, paper=prepared.paper)
+        model.cpu()
+        export(model, tokenizer, out / "student", card(facts, metrics))
+        if teacher is not None:
+            teacher.model.cpu()
+        metrics["cost"] = cost(
+            model,
+            out / "student",
+            self._single(tokens),
+            length=reading.max_source,
+            train_seconds=outcome.seconds,
+            teacher=teacher.model if teacher else None,
+        )
+        metrics["training"] = {
+            "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
+            "dev_best": outcome.best, "dev_last": outcome.last,
+        }  # fmt: skip
+        write_outputs(out / "predictions.parquet", scored, student, theirs)
+        write_json(out / "metrics.json", metrics)
+        discard(out)
+        return Result(out=out, student=out / "student", metrics=metrics)
+
+    def _single(self, tokens: TextTokens) -> list[dict[str, Any]]:
+        """A few examples one by one, without padding, to measure latency on."""
+        count = min(_LATENCY_EXAMPLES, len(tokens))
+        return [collate_text(tokens, np.array([row]), self._pad_id, pad_to=1).inputs for row in range(count)]
