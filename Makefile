@@ -12,6 +12,7 @@ test: .venv/dev
 
 bench: .venv/dev
 	$(BIN)/python benchmarks/methods.py
+	$(BIN)/python benchmarks/vocabulary.py --losses kl
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -m slow
