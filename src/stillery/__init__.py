@@ -55,13 +55,13 @@ def score(
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.evaluate import run_evaluate
-    from stillery.jobs.runfile import trained_length
+    from stillery.jobs.runfile import trained_reading
     from stillery.jobs.settings import scoring_settings
 
     teacher = None if against is None else str(against)
     return run_evaluate(
         str(model),
-        *scoring_settings(trained_length(str(model)) | _plain(data)),
+        *scoring_settings(trained_reading(str(model)) | _plain(data)),
         against=teacher,
         part=part,
         batch_size=batch_size,

@@ -251,3 +251,36 @@ def test_classifiers_and_writers_are_told_apart(command, t5, tiny_teacher, pairs
     done = command("distill", "--teacher", t5, "--data", pairs, "--encoder-layers", 9, "--out", tmp_path / "x")
     assert done.code == 2 and "--encoder-layers 9" in done.err
     assert not (tmp_path / "x").exists()
+
+
+@pytest.mark.parametrize("family", ["bart", "gpt2"])
+def test_texts_and_outputs_stay_within_the_positions(command, tmp_path, family):
+    model = make_writer(tmp_path / "model", family, layers=2)
+    rows = [(" ".join(f"w{place % 90}" for place in range(row, row + 100)), f"w{row}") for row in range(30)]
+    data = write_csv(tmp_path / "long.csv", ("source", "target"), rows)
+    done = command("finetune", "--model", model, "--data", data, "--max-length", 200, "--max-target-length", 32,
+                   "--max-steps", 2, "--batch-size", 8, "--beams", 1, "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 0, done.err
+    assert "the model has" in done.err and "generated texts end after" in done.err
+
+
+def test_a_run_is_scored_as_it_was_trained_to_read(command, tmp_path, pairs):
+    model = make_writer(tmp_path / "model", "llama", layers=2)
+    asked = ask("finetune", model, pairs, tmp_path / "run", "--prompt", "translate : {source} answer :")
+    assert command(*asked).code == 0
+    found = read(tmp_path / "run" / "metrics.json")["metrics"]
+    done = command("evaluate", tmp_path / "run", "--data", pairs, "--part", "test", "--beams", 2, "--max-new-tokens", 8,
+                   "--json")  # fmt: skip
+    assert done.json["metrics"] == pytest.approx(found, abs=1e-3)
+
+
+def test_a_checkpoint_decides_the_shape_of_a_student(command, t5, pairs, tmp_path):
+    more = ("--init", t5, "--encoder-layers", 1, "--width", 8)
+    done = command(*ask("distill", t5, pairs, tmp_path / "run", *more))
+    assert done.code == 2 and "--encoder-layers, --width cannot go with --init" in done.err
+
+
+def test_own_texts_need_something_to_learn_from(command, t5, pairs, tmp_path):
+    more = ("--layers", 2, "--method", "kd", "--hard-weight", 1, "--on-policy", 1.0)
+    done = command(*ask("distill", t5, pairs, tmp_path / "run", *more))
+    assert done.code == 2 and "nothing is learnt" in done.err

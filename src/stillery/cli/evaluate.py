@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import with_settings
-from stillery.jobs.runfile import trained_length
+from stillery.jobs.runfile import trained_reading
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings, scoring_settings
 from stillery.setting import option_name
 
@@ -37,7 +37,7 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a model on labelled text, with 95% intervals, and beside its teacher."""
-    data, writing, decoding = scoring_settings(trained_length(model) | settings, option_name)
+    data, writing, decoding = scoring_settings(trained_reading(model) | settings, option_name)
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.evaluate import run_evaluate
 

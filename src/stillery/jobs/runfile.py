@@ -26,7 +26,7 @@ from stillery.jobs.settings import (
 from stillery.models.choices import LAYER_CHOICES
 from stillery.setting import Named
 
-__all__ = ["ask", "file_to_resume", "read_toml", "to_toml", "trained_length", "trained_on"]
+__all__ = ["ask", "file_to_resume", "read_toml", "to_toml", "trained_length", "trained_on", "trained_reading"]
 
 _PATHS = ("data", "data_dir", "teacher", "model", "init", "init_from", "ild_data", "ild_teacher")
 
@@ -42,6 +42,16 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
         raise Fault(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
     values = _beside(_beside(from_file, values), said)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
+
+
+def trained_reading(model: str) -> dict[str, Any]:
+    """How a model was shown texts in training, as settings, where its run file lies beside it."""
+    for folder in (Path(model), Path(model).parent):
+        written = folder / "run.toml"
+        if written.is_file() and (folder / "student").is_dir():
+            names = ("max_length", "max_target_length", "prompt", "prefix")
+            return {name: value for name, value in read_toml(written).items() if name in names}
+    return {}
 
 
 def trained_length(model: str) -> dict[str, int]:

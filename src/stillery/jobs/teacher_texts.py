@@ -8,12 +8,16 @@ import json
 
 import numpy as np
 import pyarrow as pa
+import tokenizers
+import transformers
 from numpy.typing import NDArray
 
 from stillery.data.cache import find_cache
 from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
 from stillery.data.text_examples import TextExamples
+from stillery.data.token_cache import described
 from stillery.evaluate.generate import Decoding, generate
+from stillery.faults import Fault
 from stillery.jobs.inputs import to_device
 from stillery.jobs.text_inputs import Reading
 from stillery.models.load import Loaded, fingerprint
@@ -56,6 +60,8 @@ def teacher_texts(
             write_arrays(cache, KIND, key, _packed(known), f"{len(known):,} texts of {teacher.name}")
     targets = [known[int(one)] for one in keys]
     empty = sum(not text.strip() for text in targets)
+    if empty == len(targets):
+        raise Fault(f"--sequence-level: {teacher.name} writes nothing for any source, so there is nothing to learn")
     if empty:
         say(f"warning: the teacher writes nothing for {empty} of {len(targets)} sources; those are left out")
     whole = dataclasses.replace(examples, targets=pa.array(targets, pa.large_string()), references=None)
@@ -67,8 +73,17 @@ def _key(source: str) -> int:
 
 
 def _teacher_key(teacher: Loaded, reading: Reading, decoding: Decoding) -> str:
-    parts = [fingerprint(teacher), dataclasses.asdict(reading), dataclasses.asdict(decoding)]
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    generation = teacher.model.generation_config
+    parts = {
+        "weights": fingerprint(teacher),
+        "config": teacher.model.config.to_dict(),
+        "generation": generation.to_dict() if generation is not None else None,
+        "tokenizer": described(teacher.tokenizer),
+        "versions": [transformers.__version__, tokenizers.__version__],
+        "reading": dataclasses.asdict(reading),
+        "decoding": dataclasses.asdict(decoding),
+    }
+    return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
 def _packed(texts: dict[int, str]) -> Arrays:

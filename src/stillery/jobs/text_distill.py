@@ -10,6 +10,7 @@ from typing import Any
 from stillery import methods
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.data.text_tokens import end_of
+from stillery.evaluate.generate import Decoding
 from stillery.faults import Gathered
 from stillery.jobs.folder import check_place
 from stillery.jobs.method import resolved_method, resolved_student
@@ -64,7 +65,6 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     if asked.clear("teacher"):
         with faults.catch():
             teacher = load_generator(run.teacher)
-            reading = Reading.of(run.data, run.writing, [teacher.model.config])
     if asked.clear("method"):
         with faults.catch():
             if teacher is not None:
@@ -92,6 +92,11 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     if teacher is not None and asked.clear("layers", "encoder_layers", "decoder_layers"):
         with faults.catch():
             student = make_generator(settings, teacher, run.training.seed)
+    if student is not None and teacher is not None:
+        configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
+        with faults.catch():
+            reading = Reading.of(run.data, run.writing, configs)
+            decoding = decoding_of(run.decoding, reading, configs)
     clock = Clock(seed=run.training.seed)
     if student is not None and teacher is not None and recipe is not None:
         _check(recipe, student, teacher, ild_teacher or teacher, clock, faults)
@@ -112,8 +117,8 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     return Prepared(
         run=resolved,
         subject=Writing(
-            parts=parts, scored=scored, reading=reading, supplementary=texts,
-            rewrite=_rewriting(run, teacher, reading) if run.method.sequence_level else None,
+            parts=parts, scored=scored, reading=reading, decoding=decoding, supplementary=texts,
+            rewrite=_rewriting(run, teacher, reading, decoding) if run.method.sequence_level else None,
         ),
         model=student.model,
         tokenizer=teacher.tokenizer,
@@ -160,8 +165,9 @@ def _supplementary(method: MethodSettings, data: DataSettings, writing: TextSett
     return text_parts_of(other, writing)[0].train
 
 
-def _rewriting(run: Distill, teacher: Loaded, reading: Reading) -> Callable[[TextExamples], TextExamples]:
-    decoding = decoding_of(run.decoding)
+def _rewriting(
+    run: Distill, teacher: Loaded, reading: Reading, decoding: Decoding
+) -> Callable[[TextExamples], TextExamples]:
     return lambda examples: teacher_texts(teacher, examples, reading, decoding, run.training.batch_size)
 
 
@@ -190,7 +196,9 @@ def _check_policy(recipe: Recipe, faults: Gathered) -> None:
     for stage in recipe.stages:
         if stage.mixing is not None:
             faults.add(f"--on-policy: stage {stage.name} mixes examples, which texts of the student's own cannot be")
-    if not any(stage.needs_teacher for stage in recipe.stages):
+    learning = [dataclasses.replace(stage, hard_weight=0.0) for stage in recipe.stages if stage.needs_teacher]
+    check_learns(tuple(learning), faults)
+    if not learning:
         faults.add("--on-policy: the method asks the teacher nothing; choose one that does, such as kd")
 
 

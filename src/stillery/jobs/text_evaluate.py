@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stillery.evaluate.generate import Decoding
 from stillery.faults import Gathered
 from stillery.jobs.inputs import check_batch_size, to_device
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
@@ -43,9 +44,11 @@ def run_text_evaluate(
     assert loaded is not None and scored is not None
     if scored.note:
         say(scored.note)
-    decoding = decoding_of(settings)
-    student = _written(loaded, scored, data, writing, settings, batch_size)
-    theirs = None if teacher is None else _written(teacher, scored, data, writing, settings, batch_size)
+    models = [loaded, *([teacher] if teacher is not None else [])]
+    configs = [one.model.config for one in models]
+    decoding = decoding_of(settings, Reading.of(data, writing, configs), configs)
+    student = _written(loaded, scored, data, writing, decoding, batch_size)
+    theirs = None if teacher is None else _written(teacher, scored, data, writing, decoding, batch_size)
     found = text_evaluation(scored, student, theirs, decoding)
     if scored.part is not None:
         found["part"] = scored.part
@@ -59,7 +62,7 @@ def _written(
     scored: TextScored,
     data: DataSettings,
     writing: TextSettings,
-    settings: DecodingSettings,
+    decoding: Decoding,
     batch_size: int,
 ) -> Written:
     """What one model writes; each reads with its own tokenizer."""
@@ -68,6 +71,6 @@ def _written(
     prompts = reading.prompts(scored.examples, loaded.tokenizer, loaded.name)
     tokens = reading.tokens(scored.examples, loaded.tokenizer, loaded.name)
     return written_by(
-        loaded.model, loaded.tokenizer, prompts, tokens, decoding_of(settings), batch_size=batch_size,
+        loaded.model, loaded.tokenizer, prompts, tokens, decoding, batch_size=batch_size,
         description=loaded.name,
     )  # fmt: skip

@@ -12,6 +12,7 @@ from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
+from stillery.jobs.text_scores import decoding_of
 from stillery.jobs.writing import Writing, text_fingerprint
 from stillery.models.load import Loaded, fingerprint, load_generator
 from stillery.recipe import Stage
@@ -43,13 +44,14 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
         with faults.catch():
             model = load_generator(run.model)
             reading = Reading.of(run.data, run.writing, [model.model.config])
+            decoding = decoding_of(run.decoding, reading, [model.model.config])
     faults.raise_any()
     assert parts is not None and model is not None and reading is not None
     prints = {"data": text_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
     return Prepared(
         run=dataclasses.replace(run, fingerprints=prints),
-        subject=Writing(parts=parts, scored=scored, reading=reading),
+        subject=Writing(parts=parts, scored=scored, reading=reading, decoding=decoding),
         model=model.model,
         tokenizer=model.tokenizer,
         teacher=None,

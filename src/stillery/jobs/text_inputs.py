@@ -159,7 +159,7 @@ class Reading:
         if kind == "decoder" and source + target > limit:
             source = max(limit - target, 1)
             say(f"prompts are cut to {source} tokens: the model has {limit} positions for prompt and target together")
-        elif min(source, target) > limit:
+        elif max(source, target) > limit:
             source, target = min(source, limit), min(target, limit)
             say(f"texts are cut to {limit} tokens: the model has no more positions")
         return cls(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -11,7 +12,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.data.labels import Labels
 from stillery.data.text_tokens import TextTokens
@@ -21,8 +22,10 @@ from stillery.evaluate.generate import Decoding, generate
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import label_accuracy, perplexity, text_difference, text_scores
+from stillery.faults import Fault
 from stillery.jobs.settings import DecodingSettings
-from stillery.jobs.text_inputs import TextScored
+from stillery.jobs.text_inputs import Reading, TextScored
+from stillery.progress import say
 
 __all__ = ["Written", "decoding_of", "text_evaluation", "write_outputs", "written_by"]
 
@@ -36,9 +39,19 @@ class Written:
     loss: float | None
 
 
-def decoding_of(settings: DecodingSettings) -> Decoding:
-    """The search that the settings ask for."""
-    return Decoding(**dataclasses.asdict(settings))
+def decoding_of(settings: DecodingSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
+    """The search that the settings ask for, within what the models have positions for."""
+    decoding = Decoding(**dataclasses.asdict(settings))
+    # Relative positions (T5) have no end, and no such entry.
+    stated = [config.max_position_embeddings for config in configs if getattr(config, "max_position_embeddings", None)]
+    room = min(stated, default=sys.maxsize) - (reading.max_source if reading.kind == "decoder" else 0)
+    if room < 1:
+        raise Fault(f"prompts of {reading.max_source} tokens leave no position to write in; lower --max-length")
+    if decoding.max_new_tokens <= room:
+        return decoding
+    say(f"generated texts end after {room} tokens, not {decoding.max_new_tokens}: the model has no more positions")
+    least = min(decoding.min_new_tokens, room)
+    return dataclasses.replace(decoding, max_new_tokens=room, min_new_tokens=least)
 
 
 def written_by(

@@ -41,6 +41,12 @@ def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> Stu
 
 def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int) -> Student:
     if init not in (*LAYER_CHOICES, "random"):
+        asked = {"--layers": settings.layers, "--encoder-layers": settings.encoder_layers, "--width": settings.width,
+                 "--decoder-layers": settings.decoder_layers, "--heads": settings.heads,
+                 "--init-from": settings.init_from}  # fmt: skip
+        clash = [name for name, value in asked.items() if value is not None]
+        if clash:
+            raise Fault(f"{', '.join(clash)} cannot go with --init {init}: the checkpoint decides the shape")
         return generator_from_checkpoint(teacher=teacher, checkpoint=load_generator(init))
     source = teacher if settings.init_from is None else load_generator(settings.init_from)
     if source is not teacher:

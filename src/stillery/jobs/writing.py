@@ -15,6 +15,7 @@ from stillery.data.text_batches import collate_text
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.data.text_tokens import TextTokens
 from stillery.evaluate.cost import cost
+from stillery.evaluate.generate import Decoding
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import perplexity
 from stillery.jobs.card import Facts, card
@@ -22,7 +23,7 @@ from stillery.jobs.finish import Result
 from stillery.jobs.folder import write_json
 from stillery.jobs.run import Prepared
 from stillery.jobs.text_inputs import Reading, TextScored
-from stillery.jobs.text_scores import decoding_of, text_evaluation, write_outputs, written_by
+from stillery.jobs.text_scores import text_evaluation, write_outputs, written_by
 from stillery.models.export import export
 from stillery.terms import Kind
 from stillery.train.checkpoint import discard
@@ -50,6 +51,7 @@ class Writing:
     scored: Mapping[str, TextScored]
     reading: Reading
     supplementary: TextExamples | None = None
+    decoding: Decoding
     rewrite: Callable[[TextExamples], TextExamples] | None = None
 
     @property
@@ -113,7 +115,7 @@ class WritingWork:
         assert scored.part is not None
         tokens = self.dev if scored.part == "dev" else reading.tokens(scored.examples, tokenizer, scored.part)
         prompts = reading.prompts(scored.examples, tokenizer, scored.part)
-        decoding, teacher = decoding_of(run.decoding), prepared.teacher
+        decoding, teacher = self.subject.decoding, prepared.teacher
         student, theirs = (
             None
             if one is None
