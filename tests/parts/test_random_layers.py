@@ -56,9 +56,9 @@ def test_other_candidates() -> None:
         pair.random_each_epoch(6, 12, Clock(), candidates=(2, 5, 9))
 
 
-@given(st.integers(1, 8), st.integers(1, 5))
-def test_uniform_is_forward_without_the_embedding(student: int, each: int) -> None:
-    teacher = student * each
+@given(st.integers(1, 8), st.integers(0, 32))
+def test_uniform_is_forward_without_the_embedding(student: int, more: int) -> None:
+    teacher = student + more
     assert pair.uniform(student, teacher, Clock()) == pair.forward(student, teacher, Clock(), embedding=False)
     assert pair.uniform(student, teacher, Clock(), embedding=True) == pair.forward(student, teacher, Clock())
 
@@ -67,5 +67,8 @@ def test_uniform_lists_of_the_released_code() -> None:
     assert [j for _, j in pair.uniform(6, 12, Clock())] == [2, 4, 6, 8, 10, 12]
     assert [j for _, j in pair.uniform(4, 12, Clock(), embedding=True)] == [0, 3, 6, 9, 12]
     assert [j for _, j in pair.uniform(6, 24, Clock(), embedding=True)] == [0, 4, 8, 12, 16, 20, 24]
-    with pytest.raises(Fault, match="does not divide"):
-        pair.uniform(5, 12, Clock())
+
+
+def test_uniform_lists_where_depths_do_not_divide() -> None:
+    assert pair.uniform(3, 8, Clock()) == [(1, 3), (2, 6), (3, 8)]
+    assert pair.uniform(5, 12, Clock(), embedding=True) == [(0, 0), (1, 3), (2, 5), (3, 8), (4, 10), (5, 12)]

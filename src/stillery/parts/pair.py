@@ -147,16 +147,13 @@ def all_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pair
 
 
 def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = False) -> Pairs:
-    """TinyBERT and U-ILD: student layer i meets teacher layer i N / M; M has to divide N.
+    """TinyBERT and U-ILD: student layer i meets teacher layer i N / M, rounded up where M does not divide N.
 
-    >>> uniform(4, 12, Clock(), embedding=True)
-    [(0, 0), (1, 3), (2, 6), (3, 9), (4, 12)]
+    The released code of both has only depths that divide; rounding up is layer selection's rule, and last meets last.
+
+    >>> uniform(4, 12, Clock(), embedding=True), uniform(3, 8, Clock())
+    ([(0, 0), (1, 3), (2, 6), (3, 9), (4, 12)], [(1, 3), (2, 6), (3, 8)])
     """
-    if teacher_layers % student_layers:
-        raise Fault(
-            f"a uniform map needs a teacher depth that the student's divides: {student_layers} does not divide "
-            f"{teacher_layers}; choose other --layers or another --pair"
-        )
     return _matched(even_layers(student_layers, teacher_layers), embedding)
 
 
