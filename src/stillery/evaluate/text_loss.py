@@ -10,8 +10,8 @@ from stillery.data.batches import in_order
 from stillery.data.text_batches import collate_text
 from stillery.data.text_tokens import TextTokens
 from stillery.evaluate.mode import device_of, evaluating
-from stillery.models.inputs import IGNORED, targets_of
-from stillery.models.trace import accepted_inputs
+from stillery.models.inputs import IGNORED
+from stillery.models.trace import trace
 from stillery.progress import track
 
 __all__ = ["token_loss"]
@@ -33,13 +33,12 @@ def token_loss(
     with evaluating(model), torch.inference_mode():
         for index in track(batches, description) if progress else batches:
             inputs = collate_text(tokens, index, pad_id).to(device).inputs
-            logits = model(**accepted_inputs(model, inputs)).logits
-            targets = targets_of(model, inputs)
-            assert targets is not None
+            shown = trace(model, inputs)
+            assert shown.targets is not None
             # One text at a time: the logits of a batch in single precision would be the largest tensor there is.
             losses = [
                 F.cross_entropy(row.float(), gold, ignore_index=IGNORED, reduction="sum")
-                for row, gold in zip(logits, targets, strict=True)
+                for row, gold in zip(shown.logits, shown.targets, strict=True)
             ]
             total += torch.stack(losses).double().sum().cpu()
             count += int(tokens.target_lengths[index].sum())

@@ -219,8 +219,8 @@ def trace(
     first stack: the encoder, of a decoder-only model the decoder. `feature`, of the last layer only, is what the final
     linear classifier receives, [batch, width]. `change` is applied to the first stack's embedding output before its
     first layer sees it (MixUp), `decoder_change` to that of an encoder-decoder's decoder. `drop_start` leaves the
-    decoder's start token out of its mask where it is the padding token (`inputs.masks_of`). Attention stays fused:
-    scores are made from queries and keys afterwards, by whoever compares them.
+    decoder's start token out of its mask where it is the padding token (`inputs.masks_of`); by default it counts.
+    Attention stays fused: scores are made from queries and keys afterwards, by whoever compares them.
     """
     names = stacks_of(model.config)
     wanted = {"encoder": encoder or Wanted(), "decoder": decoder or Wanted()}
@@ -242,7 +242,7 @@ def trace(
                 hooks[name] = _Hooks(model, name, wanted[name], changes.get(name))
         # Nothing is generated here, so what a decoder would remember for its next token is not kept.
         cache: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
-        logits = model(**accepted, **cache).logits
+        logits = _logits(model, accepted | cache)
     finally:
         for hook in hooks.values():
             for handle in hook.handles:
@@ -250,6 +250,18 @@ def trace(
     masks = masks_of(model, inputs, accepted, drop_start)
     stacks = {name: _stack(model, name, masks, hooks[name].kept if name in hooks else {}) for name in names}
     return Trace(logits=logits, targets=targets_of(model, inputs), **stacks)
+
+
+def _logits(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:
+    """The model's logits, in the precision of its head."""
+    bias: Tensor | None = getattr(model, "final_logits_bias", None)
+    if bias is None:
+        logits: Tensor = model(**inputs).logits
+        return logits
+    # BART adds this buffer, which no autocast narrows: the sum would be the largest tensor there is, twice as wide.
+    states: Tensor = model.base_model(**inputs)[0]
+    scores: Tensor = model.get_output_embeddings()(states)
+    return scores + bias.to(scores)
 
 
 def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | None) -> None:
