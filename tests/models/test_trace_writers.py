@@ -225,7 +225,9 @@ def test_the_start_token_is_real_unless_it_is_dropped(make_writer: Any) -> None:
     # By labels: the position that shows the end token predicts nothing, however long the other targets are.
     labels = torch.tensor([[11, 12, 14, 1], [13, 1, -100, -100]])
     assert trace(t5, inputs | {"labels": labels}).decoder.mask.tolist() == [[1, 1, 1, 1], [1, 1, 0, 0]]
-    assert trace(t5, inputs | {"labels": labels}, drop_start=True).decoder.mask.tolist() == [[0, 1, 1, 1], [0, 1, 1, 0]]
+    assert trace(t5, inputs | {"labels": labels}, drop_start=True).decoder.mask.tolist() == [[0, 1, 1, 1], [0, 1, 0, 0]]
+    dropped = trace(t5, given | {"decoder_attention_mask": asked}, drop_start=True).decoder.mask.tolist()
+    assert dropped == [[0, 1, 1, 0], [0, 1, 0, 0]]
     begun = torch.tensor([[2, 11, 12, 2], [2, 13, 1, 1]])
     for drop in (False, True):
         found = trace(bart, inputs | {"decoder_input_ids": begun}, drop_start=drop).decoder.mask

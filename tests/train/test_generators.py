@@ -278,6 +278,39 @@ def test_rows_are_counted_before_there_are_tensors(family: str) -> None:
     assert counted["examples"] == 4
 
 
+@pytest.mark.parametrize("name", ["layer-forward", "l-ild", "tinybert", "cr-ild"])
+def test_a_start_of_padding_is_no_row_of_the_layers_if_it_is_dropped(name: str) -> None:
+    """However a batch is padded and cut; labels and predictions are of the same tokens as before."""
+    student, teacher = writer("t5", seed=1), writer("t5", layers=4, seed=2)
+    data, everything = replace(texts("t5", 8), drop_start=True), np.arange(8)
+    kept, lesson = (Lesson(recipe_of(name), student, teacher, drop_start=drop) for drop in (False, True))
+    with torch.no_grad():
+        whole = numbers(lesson.losses(batch_of(data)).terms)
+        assert numbers(lesson.losses(batch_of(data, pad_to=24)).terms) == pytest.approx(whole, rel=2e-4, abs=1e-6)
+        before = numbers(kept.losses(batch_of(data)).terms)
+        if name != "cr-ild":
+            share = [{rows: n / data.rows(everything)[rows] for rows, n in data.rows(part).items()}
+                     for part in (everything[:3], everything[3:])]  # fmt: skip
+            parts = [numbers(lesson.losses(batch_of(data, part), each).terms)
+                     for part, each in zip((everything[:3], everything[3:]), share, strict=True)]  # fmt: skip
+            assert {term: parts[0][term] + parts[1][term] for term in whole} == pytest.approx(whole, rel=2e-4, abs=1e-6)
+    changed = {term for term, value in whole.items() if value != pytest.approx(before[term], rel=1e-6)}
+    assert changed == {term for term in whole if term.startswith("decoder")}
+
+
+def test_what_is_left_when_the_start_is_dropped() -> None:
+    student, teacher = writer("t5", seed=1), writer("t5", seed=2)
+    batch = batch_of(texts("t5", 6))
+    term = Lesson(methods.build("layer-forward"), student, teacher, drop_start=True).losses(batch).terms
+    states = [model(**batch.inputs, output_hidden_states=True).decoder_hidden_states for model in (student, teacher)]
+    real = batch.inputs["labels"] != -100
+    real[:, 0] = False
+    expected = sum((ours - theirs).square()[real].mean() for ours, theirs in zip(*states, strict=True))
+    assert term["decoder_hidden"].item() == pytest.approx(expected.item(), rel=1e-5)
+    counts = replace(texts("t5", 6), drop_start=True).rows(np.arange(6))
+    assert counts["decoder tokens"] == real.sum() and counts["targets"] == real.sum() + 6
+
+
 @pytest.mark.parametrize(
     ("name", "family"),
     [("none", "llama"), ("kd", "t5"), ("layer-forward", "t5"), ("layer-forward", "gpt2"), ("tinybert", "bart")],

@@ -101,11 +101,19 @@ def texts(name: str, count: int = 8, seed: int = 0) -> TextData:
 class Lesson:
     """A recipe on a student and a teacher, and its losses on batches."""
 
-    def __init__(self, recipe: Recipe, student: PreTrainedModel, teacher: PreTrainedModel, **stacks: Any) -> None:
+    def __init__(
+        self,
+        recipe: Recipe,
+        student: PreTrainedModel,
+        teacher: PreTrainedModel,
+        *,
+        drop_start: bool = False,
+        **stacks: Any,
+    ) -> None:
         self.recipe = on_stacks(recipe, kind_of(student.config), **stacks)
-        self.teacher = LiveTeacher(teacher)
+        self.teacher = LiveTeacher(teacher, drop_start)
         self.objective = Objective(
-            student, self.recipe.stages, teacher=stack_sizes(teacher.config), kind="text", seed=0
+            student, self.recipe.stages, teacher=stack_sizes(teacher.config), kind="text", seed=0, drop_start=drop_start
         )
 
     def losses(

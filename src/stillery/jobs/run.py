@@ -80,6 +80,7 @@ class Prepared:
     ild_teacher: Loaded | None = None
     conditions: Mapping[str, Any] = field(default_factory=dict)
     policy: OnPolicy | None = None
+    drop_start: bool = False
 
     @property
     def configs(self) -> list[PreTrainedConfig]:
@@ -150,6 +151,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         seed=run.training.seed,
         examples=len(work.data),
         supplementary=stack_sizes(prepared.ild_teacher.model.config) if prepared.ild_teacher else None,
+        drop_start=prepared.drop_start,
     )
     # Nothing is written before everything is checked, and not before every process has looked at the folder.
     accelerator.wait_for_everyone()
@@ -163,12 +165,14 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         work.data,
         run.training,
         accelerator=accelerator,
-        teacher=LiveTeacher(teacher.model) if teacher else None,
+        teacher=LiveTeacher(teacher.model, prepared.drop_start) if teacher else None,
         score=work.score,
         folder=out,
         resume=resume,
         supplementary=work.supplementary,
-        supplementary_teacher=LiveTeacher(prepared.ild_teacher.model) if prepared.ild_teacher else None,
+        supplementary_teacher=(
+            LiveTeacher(prepared.ild_teacher.model, prepared.drop_start) if prepared.ild_teacher else None
+        ),
         policy=prepared.policy,
     )
     result = None

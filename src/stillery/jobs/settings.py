@@ -77,6 +77,9 @@ class DecodingSettings:
     min_new_tokens: int = setting(0, "No generated text ends before it has as many.", least=0)
     length_penalty: float = setting(1.0, "Above 0 favours long texts, below 0 short ones.")
     no_repeat_ngram: int = setting(0, "No run of so many tokens appears twice in a text; 0 allows it.", least=0)
+    early_stopping: bool = setting(
+        False, "Stop a search as soon as it has as many finished texts as beams, likely or not."
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -161,6 +164,9 @@ class MethodSettings:
         "both", "Of an encoder-decoder, the stacks whose layers are matched.", choices=("both", "encoder", "decoder")
     )
     cross_attention: bool = setting(False, "Compare a decoder's attention to its encoder too, where attention is.")
+    drop_start: bool = setting(
+        False, "Match no layers where a decoder starts with its padding token, as T5 does; here that position counts."
+    )
     sequence_level: bool = setting(False, "Train on the texts the teacher writes, generated once, not on the targets.")
     on_policy: float = setting(
         0.0, "Share of steps on texts the student writes itself and the teacher scores.", least=0, most=1

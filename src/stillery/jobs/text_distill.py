@@ -33,6 +33,7 @@ from stillery.jobs.writing import Writing, text_fingerprint
 from stillery.models.choices import LAYER_CHOICES
 from stillery.models.family import kind_of, stack_sizes
 from stillery.models.generator import check_same_outputs
+from stillery.models.inputs import starts_with_padding
 from stillery.models.load import Loaded, fingerprint, load_generator, weights_fingerprint
 from stillery.models.student import Student
 from stillery.recipe import Clock, Pairs, Recipe, Stage
@@ -100,6 +101,10 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     clock = Clock(seed=run.training.seed)
     if student is not None and teacher is not None and recipe is not None:
         _check(recipe, student, teacher, ild_teacher or teacher, clock, faults)
+    if student is not None and run.method.drop_start and not starts_with_padding(student.model):
+        faults.add(
+            f"--drop-start: a {student.model.config.model_type} model starts with no padding token; leave it out"
+        )
     faults.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
     assert reading is not None
@@ -126,6 +131,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         ild_teacher=ild_teacher,
         conditions=conditions,
         policy=_policy(run, teacher),
+        drop_start=run.method.drop_start,
         stages=recipe.stages,
         origin=student.origin,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
@@ -188,6 +194,7 @@ def _policy(run: Distill, teacher: Loaded) -> OnPolicy | None:
         max_new_tokens=run.writing.max_target_length,
         end_id=end_of(teacher.tokenizer),
         pad_id=int(teacher.tokenizer.pad_token_id),
+        drop_start=run.method.drop_start,
     )
 
 

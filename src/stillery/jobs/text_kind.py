@@ -27,7 +27,8 @@ def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
         student, method = run.student, run.method
         extra = {"encoder_layers": student.encoder_layers, "decoder_layers": student.decoder_layers,
                  "freeze_embeddings": student.freeze_embeddings, "cross_attention": method.cross_attention or None,
-                 "sequence_level": method.sequence_level or None, "on_policy": method.on_policy or None}  # fmt: skip
+                 "sequence_level": method.sequence_level or None, "on_policy": method.on_policy or None,
+                 "drop_start": method.drop_start or None}  # fmt: skip
         names += [name for name, value in extra.items() if value is not None]
     for name in names:
         faults.add(f"{option_name(name)} is for models that write text, such as T5 or Llama; this one is a classifier")

@@ -74,15 +74,15 @@ class Writing:
     def work(self, prepared: Prepared) -> WritingWork:
         """Tokenise every part."""
         reading, tokenizer = self.reading, prepared.tokenizer
-        pad_id = int(tokenizer.pad_token_id)
+        padding: dict[str, Any] = {"pad_id": int(tokenizer.pad_token_id), "drop_start": prepared.drop_start}
         train = self.parts.train if self.rewrite is None else self.rewrite(self.parts.train)
         other = None
         if self.supplementary is not None:
-            other = TextData(tokens=reading.tokens(self.supplementary, tokenizer, "supplementary"), pad_id=pad_id)
+            other = TextData(tokens=reading.tokens(self.supplementary, tokenizer, "supplementary"), **padding)
         return WritingWork(
             prepared=prepared,
             subject=self,
-            data=TextData(tokens=reading.tokens(train, tokenizer, "train"), pad_id=pad_id),
+            data=TextData(tokens=reading.tokens(train, tokenizer, "train"), **padding),
             dev=reading.tokens(self.parts.dev, tokenizer, "dev"),
             supplementary=other,
         )

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stillery.faults import Fault
 from stillery.models.family import kind_of
 
-__all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "targets_of"]
+__all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
 
 IGNORED = -100
 """The label of a position that predicts nothing that counts."""
@@ -43,8 +43,7 @@ def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dic
 
 def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
     """The labels [batch, tokens] one position later, behind the start token; where nothing counts, padding."""
-    stated = [getattr(config, "decoder_start_token_id", None) for config in (model.config, model.generation_config)]
-    start, pad = next((token for token in stated if token is not None), None), model.config.pad_token_id
+    start, pad = _start_of(model), model.config.pad_token_id
     if start is None or pad is None:
         missing = "decoder_start_token_id" if start is None else "pad_token_id"
         raise Fault(
@@ -52,6 +51,19 @@ def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
         )
     begin = torch.full_like(labels[:, :1], start)
     return torch.cat([begin, labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad)], dim=1)
+
+
+def starts_with_padding(model: PreTrainedModel) -> bool:
+    """Whether the first token an encoder-decoder's decoder is shown is its padding token, as T5's is."""
+    if kind_of(model.config) != "encoder-decoder":
+        return False
+    start = _start_of(model)
+    return start is not None and start == model.config.pad_token_id
+
+
+def _start_of(model: PreTrainedModel) -> int | None:
+    stated = [getattr(config, "decoder_start_token_id", None) for config in (model.config, model.generation_config)]
+    return next((token for token in stated if token is not None), None)
 
 
 def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
@@ -75,21 +87,22 @@ def masks_of(
 
     For an encoder and a decoder-only model that is the attention mask. For the decoder of an encoder-decoder it is the
     decoder_attention_mask; without one, where a label counts; without labels, where a token is no padding, the first
-    one always being real: T5 starts with its padding token. With `drop_start` it is where a token is no padding, the
-    first one included, as the released layer-selection code has it. That depends on the longest target of the batch,
-    because only shorter ones show their end token.
+    one always being real: T5 starts with its padding token. With `drop_start` the first one is real only where it is no
+    padding, as in the released layer-selection code.
     """
     kind = kind_of(model.config)
     if kind != "encoder-decoder":
         return {kind: inputs["attention_mask"]}
     pad = -1 if model.config.pad_token_id is None else model.config.pad_token_id
-    given, real = inputs.get("decoder_attention_mask"), accepted["decoder_input_ids"] != pad
-    if drop_start:
-        real = real if given is None else real & given.bool()
-    elif given is not None:
-        real = given
+    given, shown = inputs.get("decoder_attention_mask"), accepted["decoder_input_ids"]
+    first = torch.zeros_like(shown, dtype=torch.bool)
+    first[:, 0] = True
+    if given is not None:
+        real = given.bool()
     elif "labels" in inputs:
         real = inputs["labels"] != IGNORED
     else:
-        real[:, 0] = True
+        real = (shown != pad) | first
+    if drop_start:
+        real = real & ~(first & (shown == pad))
     return {"encoder": inputs["attention_mask"], "decoder": real.long()}

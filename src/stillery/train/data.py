@@ -16,7 +16,7 @@ from stillery.data.tokens import Tokens
 from stillery.recipe import Rows
 from stillery.train.needs import MIXED_ROWS
 
-__all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted"]
+__all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted", "shown_rows"]
 
 Drawn = tuple[float, list[int]]
 """How the examples of a batch are mixed: with which weight, and each with which other one."""
@@ -70,10 +70,14 @@ class TrainingData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextData:
-    """Tokenised sources and targets of a model that writes text and how to pad them."""
+    """Tokenised sources and targets of a model that writes text and how to pad them.
+
+    With `drop_start` the decoder's first position, which shows no token of the target, is no row of its layers.
+    """
 
     tokens: TextTokens
     pad_id: int
+    drop_start: bool = False
 
     @property
     def lengths(self) -> Lengths:
@@ -88,11 +92,17 @@ class TextData:
         tokens = self.tokens
         encoder = None if tokens.encoder_lengths is None else tokens.encoder_lengths[index]
         found: dict[Rows, int] = {"examples": len(index), "targets": int(tokens.target_lengths[index].sum())}
-        return found | _rows(encoder, tokens.decoder_lengths[index], drawn)
+        dropped = self.drop_start and tokens.target is not None
+        return found | _rows(encoder, shown_rows(tokens.decoder_lengths[index], dropped), drawn)
 
     def batch(self, index: Indices) -> Batch:
         """These examples as tensors, the labels among the inputs."""
         return collate_text(self.tokens, index, self.pad_id)
+
+
+def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:
+    """How many positions of a decoder count as rows of its layers, of targets that have these lengths."""
+    return np.maximum(lengths - 1, 0) if drop_start else lengths
 
 
 def _rows(encoder: Lengths | None, decoder: Lengths | None, drawn: Drawn | None) -> dict[Rows, int]:

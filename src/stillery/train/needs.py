@@ -109,8 +109,14 @@ def _needed(match: Match, layers: Sequence[int]) -> Wanted:
     return Wanted(**dict.fromkeys(match.represent.needs, layers), raw_last=match.represent.raw_last)
 
 
-def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
-    """Run a model on a batch, or on its mixed examples, and keep what is needed."""
+def shown_by(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Tensor],
+    needs: Needs,
+    mixed: Mixed | None = None,
+    drop_start: bool = False,
+) -> Trace:
+    """Run a model on a batch, or on its mixed examples, and keep what is needed; `drop_start` as for `trace`."""
     names = stacks_of(model.config)
     wanted: dict[str, Wanted] = {}
     for stack, of_stack in needs.items():
@@ -122,6 +128,7 @@ def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs,
         decoder=wanted.get("decoder"),
         change=mixed,
         decoder_change=mixed if len(names) > 1 else None,
+        drop_start=drop_start,
     )
 
 

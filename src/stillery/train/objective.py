@@ -40,7 +40,7 @@ class Objective(nn.Module):
     """Student, projections and flows; calling it gives the losses of a batch in the stage the clock shows.
 
     `teacher` are the sizes of the teacher's one stack, or of each of its stacks; `between` are they and the student's,
-    stage by stage.
+    stage by stage. With `drop_start` no layers are matched where a decoder starts with its padding token.
     """
 
     def __init__(
@@ -53,11 +53,13 @@ class Objective(nn.Module):
         seed: int,
         examples: int = 0,
         supplementary: ModelSizes | None = None,
+        drop_start: bool = False,
     ) -> None:
         super().__init__()
         self.student = student
         self.stages = tuple(stages)
         self.kind: Kind = kind
+        self.drop_start = drop_start
         own = stack_sizes(student.config)
         self.first_stack = next(iter(own))
         teachers = [supplementary if stage.teacher == "supplementary" else teacher for stage in self.stages]
@@ -136,14 +138,15 @@ class Objective(nn.Module):
         """What the student shows of each view the stage looks at."""
         shown, between = {}, self.between[clock.stage]
         if mixed is not None:
-            shown["mixed"] = shown_by(self.student, inputs, needs_of(stage, between, clock, "mixed")[0], mixed)
+            needs, _ = needs_of(stage, between, clock, "mixed")
+            shown["mixed"] = shown_by(self.student, inputs, needs, mixed, self.drop_start)
         consistency = [match for match in stage.matches if match.against == "student"]
         trains_plain = stage.hard_weight or stage.prediction or any(match.view == "plain" for match in stage.matches)
         if trains_plain or consistency:
             needs, _ = needs_of(stage, between, clock, "plain")
             target_only = not trains_plain and all(match.detach for match in consistency)
             with torch.no_grad() if target_only else nullcontext():
-                shown["plain"] = shown_by(self.student, inputs, needs)
+                shown["plain"] = shown_by(self.student, inputs, needs, drop_start=self.drop_start)
         return shown
 
     def after_step(self, *, new_epoch: bool) -> None:

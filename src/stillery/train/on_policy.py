@@ -23,7 +23,7 @@ from stillery.models.inputs import IGNORED
 from stillery.models.quiet import quiet
 from stillery.recipe import Clock, Rows
 from stillery.terms import Mixed
-from stillery.train.data import counted
+from stillery.train.data import counted, shown_rows
 from stillery.train.schedule import step_seed
 
 __all__ = ["OnPolicy", "Parts", "on_policy", "writes_itself"]
@@ -41,6 +41,7 @@ class OnPolicy:
     end_id: int
     pad_id: int
     temperature: float = 1.0
+    drop_start: bool = False
 
 
 def writes_itself(policy: OnPolicy, clock: Clock) -> bool:
@@ -57,7 +58,7 @@ def on_policy(
         torch.manual_seed(step_seed(clock.seed, clock.step, number, accelerator.process_index))
         with accelerator.autocast():
             written.append(_written(student, batch, policy))
-    rows = [_rows(batch, student) for batch in written]
+    rows = [_rows(batch, student, policy.drop_start) for batch in written]
     total: Counter[Rows] = Counter()
     for one in rows:
         total.update(one)
@@ -122,11 +123,11 @@ def _joined(prompts: dict[str, Tensor], tokens: Tensor, real: Tensor, pad_id: in
     }
 
 
-def _rows(batch: Batch, student: PreTrainedModel) -> dict[Rows, int]:
+def _rows(batch: Batch, student: PreTrainedModel, drop_start: bool) -> dict[Rows, int]:
     """How many rows of each kind a written batch has."""
     mask, scored = batch.inputs["attention_mask"].sum(1), (batch.inputs["labels"] != IGNORED).sum(1)
     reads = kind_of(student.config) == "encoder-decoder"
     encoder = mask.cpu().numpy() if reads else None
-    decoder = (scored if reads else mask).cpu().numpy()
+    decoder = shown_rows((scored if reads else mask).cpu().numpy(), drop_start and reads)
     found: dict[Rows, int] = {"targets": int(scored.sum())}
     return found | counted(encoder, decoder)

@@ -18,9 +18,10 @@ __all__ = ["LiveTeacher"]
 
 @dataclass(frozen=True, eq=False)
 class LiveTeacher:
-    """Runs the teacher's model on every batch."""
+    """Runs the teacher's model on every batch; `drop_start` as for the student's `Objective`."""
 
     model: PreTrainedModel
+    drop_start: bool = False
 
     def __post_init__(self) -> None:
         self.model.eval().requires_grad_(False)
@@ -28,4 +29,4 @@ class LiveTeacher:
     def __call__(self, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
         """What the teacher shows on a batch, or on its mixed examples: its logits and what is needed of its layers."""
         with torch.no_grad():
-            return shown_by(self.model, inputs, needs, mixed)
+            return shown_by(self.model, inputs, needs, mixed, self.drop_start)

@@ -1,0 +1,95 @@
+"""Options of text runs, and what of them is recorded."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from csv_files import write_csv
+from text_tokenizers import word_tokenizer
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BartConfig, GPT2Config, T5Config
+
+SMALL = ("--max-steps", 2, "--batch-size", 8, "--beams", 2, "--max-new-tokens", 6, "--max-length", 16,
+         "--max-target-length", 12)  # fmt: skip
+
+
+def make_model(folder: Path, family: str, **changes: Any) -> Path:
+    """A model of two layers with random weights."""
+    tokenizer = word_tokenizer(family)
+    ids: dict[str, Any] = {"vocab_size": len(tokenizer), "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0}
+    torch.manual_seed(4)
+    if family == "t5":
+        sizes = {"d_model": 16, "d_kv": 8, "d_ff": 32, "num_layers": 2, "num_heads": 2, "decoder_start_token_id": 0}
+        config: Any = T5Config(**sizes | ids | changes)
+    elif family == "bart":
+        sizes = {"d_model": 16, "max_position_embeddings": 64, "decoder_start_token_id": 2}
+        for half in ("encoder", "decoder"):
+            sizes |= {f"{half}_layers": 2, f"{half}_attention_heads": 2, f"{half}_ffn_dim": 32}
+        config = BartConfig(**sizes | ids | changes)
+    else:
+        config = GPT2Config(**{"n_embd": 16, "n_layer": 2, "n_head": 2, "n_positions": 64} | ids | changes)
+    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    auto.from_config(config).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def t5(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("t5"), "t5")
+
+
+@pytest.fixture(scope="module")
+def bart(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_model(tmp_path_factory.mktemp("bart"), "bart")
+
+
+@pytest.fixture(scope="module")
+def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    rows = [(f"w{row} w{row + 1}", f"w{row + 1} w{row}") for row in range(40)]
+    return write_csv(tmp_path_factory.mktemp("pairs") / "pairs.csv", ("source", "target"), rows)
+
+
+def metrics_of(run: Path) -> dict[str, Any]:
+    return json.loads((run / "metrics.json").read_text())
+
+
+def terms_of(run: Path) -> dict[str, float]:
+    lines = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    return next(line["terms"] for line in lines if "terms" in line)
+
+
+def test_early_stopping_is_passed_on_and_recorded(command, t5, pairs, tmp_path):
+    done = command("finetune", "--model", t5, "--data", pairs, *SMALL, "--early-stopping", "--out", tmp_path / "run")
+    assert done.code == 0, done.err
+    assert metrics_of(tmp_path / "run")["decoding"]["early_stopping"] is True
+    assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["early_stopping"] is True
+    for option, stopped in (("--early-stopping", True), ("--no-early-stopping", False)):
+        search = ("--beams", 3, "--max-new-tokens", 6, option)
+        done = command("evaluate", tmp_path / "run", "--data", pairs, "--part", "test", *search, "--json")
+        assert done.code == 0 and done.json["decoding"]["early_stopping"] is stopped
+
+
+def test_a_start_of_padding_is_dropped_only_if_asked_for(command, t5, bart, pairs, tmp_path):
+    asked = ("distill", "--teacher", t5, "--data", pairs, *SMALL, "--layers", 1)
+    for name, more in (("kept", ()), ("dropped", ("--drop-start",))):
+        done = command(*asked, *more, "--out", tmp_path / name)
+        assert done.code == 0, done.err
+    kept, dropped = terms_of(tmp_path / "kept"), terms_of(tmp_path / "dropped")
+    assert {term for term in kept if kept[term] != dropped[term]} == {"decoder_hidden"}
+    assert tomllib.loads((tmp_path / "dropped" / "run.toml").read_text())["drop_start"] is True
+    done = command("distill", "--teacher", bart, "--data", pairs, *SMALL, "--layers", 1, "--drop-start",
+                   "--out", tmp_path / "bart")  # fmt: skip
+    assert done.code == 2 and "--drop-start: a bart model" in done.err and not (tmp_path / "bart").exists()
+
+
+def test_classifiers_have_no_start_to_drop(command, tiny_teacher, reviews, tmp_path):
+    done = command("distill", "--teacher", tiny_teacher, "--data", reviews, "--layers", 2, "--drop-start",
+                   "--early-stopping", "--out", tmp_path / "x")  # fmt: skip
+    assert done.code == 2 and not (tmp_path / "x").exists()
+    for option in ("--drop-start", "--early-stopping"):
+        assert f"{option} is for models that write text" in done.err
