@@ -93,3 +93,20 @@ def test_classifiers_have_no_start_to_drop(command, tiny_teacher, reviews, tmp_p
     assert done.code == 2 and not (tmp_path / "x").exists()
     for option in ("--drop-start", "--early-stopping"):
         assert f"{option} is for models that write text" in done.err
+
+
+def test_a_student_stops_where_its_targets_end(command, pairs, tmp_path):
+    """The model ends with w0, its tokenizer with </s>: what is learnt is </s>, and plain transformers stops at both."""
+    model = make_model(tmp_path / "model", "gpt2", eos_token_id=8)
+    done = command("finetune", "--model", model, "--data", pairs, *SMALL, "--out", tmp_path / "teacher")
+    assert done.code == 0, done.err
+    done = command("distill", "--teacher", tmp_path / "teacher", "--data", pairs, *SMALL, "--layers", 1,
+                   "--on-policy", 0.5, "--method", "kd", "--out", tmp_path / "small")  # fmt: skip
+    assert done.code == 0, done.err
+    for run in ("teacher", "small"):
+        found = json.loads((tmp_path / run / "student" / "generation_config.json").read_text())
+        assert found["eos_token_id"] == [8, 2]
+    plain = command("finetune", "--model", make_model(tmp_path / "plain", "gpt2"), "--data", pairs, *SMALL,
+                    "--out", tmp_path / "alike")  # fmt: skip
+    assert plain.code == 0
+    assert json.loads((tmp_path / "alike/student/generation_config.json").read_text())["eos_token_id"] == 2

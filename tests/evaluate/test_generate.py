@@ -3,6 +3,8 @@ from __future__ import annotations
 import copy
 import logging
 import warnings
+from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -24,8 +26,9 @@ from transformers import (
 
 from stillery.data.examples import Examples
 from stillery.data.tokens import Tokens, tokenise
-from stillery.evaluate.generate import Decoding, generate, generate_ids
+from stillery.evaluate.generate import Decoding, end_ids, generate, generate_ids
 from stillery.faults import Fault
+from stillery.models.export import export
 
 FAMILIES = ["t5", "bart", "gpt2", "llama"]
 SHORT = Decoding(beams=4, max_new_tokens=10)
@@ -179,6 +182,29 @@ def test_a_checkpoints_own_end_tokens_count(
     cut = [next((at + 1 for at, token in enumerate(text) if token in ends), len(text)) for text in plain]
     assert found == [text[:size] for text, size in zip(plain, cut, strict=True)]
     assert found != plain
+
+
+def test_a_text_ends_at_the_models_or_the_tokenizers_end_in_plain_transformers_too(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens, tmp_path: Path
+) -> None:
+    greedy = Decoding(beams=1, max_new_tokens=10)
+    plain, taught = ids_of(model, tokenizer, tokens, greedy), tokenizer.sep_token_id
+    assert end_ids(model, tokenizer) == [taught]
+    # A word that some texts come to before their end, and some do not come to.
+    own = Counter(token for text in plain for token in set(text[:-1])).most_common(1)[0][0]
+    model.config.eos_token_id = model.generation_config.eos_token_id = own
+    assert end_ids(model, tokenizer) == [own, taught]
+    found = ids_of(model, tokenizer, tokens, greedy)
+    cut = [next((at + 1 for at, token in enumerate(text) if token in (own, taught)), len(text)) for text in plain]
+    assert found == [text[:size] for text, size in zip(plain, cut, strict=True)]
+    assert {own, taught} <= {text[-1] for text in found}
+    export(model, tokenizer, tmp_path / "student", "card", end_ids(model, tokenizer))
+    assert model.generation_config.eos_token_id == own
+    again = type(model).from_pretrained(tmp_path / "student")
+    for prompt, text in zip(prompts(tokens), found, strict=True):
+        ids = torch.tensor([prompt])
+        written = again.generate(ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=10)[0]
+        assert written[1 if model.config.is_encoder_decoder else len(prompt) :].tolist() == text
 
 
 def test_nothing_is_said_and_modes_and_random_numbers_go_on_as_before(

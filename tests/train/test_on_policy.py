@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -14,7 +16,7 @@ from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 
 END = 2
 # So cold that the likeliest token is always drawn.
-GREEDY = OnPolicy(rate=1.0, max_new_tokens=6, end_id=END, pad_id=PAD, temperature=1e-4)
+GREEDY = OnPolicy(rate=1.0, max_new_tokens=6, end_ids=(END,), pad_id=PAD, temperature=1e-4)
 
 
 def prompt_of(family: str, row: int) -> torch.Tensor:
@@ -54,6 +56,30 @@ def test_the_students_texts_take_the_place_of_the_targets(family):
         assert real == (source if model.config.is_encoder_decoder else source + wanted)
         if not model.config.is_encoder_decoder:
             assert (labels[: len(source)] == -100).all() and labels[len(source)] == wanted[0]
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_text_of_its_own_ends_at_any_end(family):
+    model, batch = writer(family, seed=3), batch_of(texts(family))
+    alone = [written_alone(family, model, row) for row in range(8)]
+    other = next(text[2] for text in alone if len(text) > 3)
+    policy = replace(GREEDY, end_ids=(END, other))
+    ((found, _, _),) = on_policy([(batch, {}, None)], model, policy, Clock(), accelerator_for("fp32"))
+    for row, text in enumerate(alone):
+        labels = found.inputs["labels"][row]
+        wanted = text[: text.index(other) + 1] if other in text else text
+        assert labels[labels != -100].tolist() == wanted
+    assert any(other in text[:-1] for text in alone)
+
+
+def test_a_dropped_start_is_no_row_of_what_was_written():
+    model, batches = writer("t5", seed=3), [batch_of(texts("t5"), rows) for rows in (range(5), range(5, 8))]
+    policy = replace(GREEDY, drop_start=True)
+    parts = [(batch, {}, None) for batch in batches]
+    written = on_policy(parts, model, policy, Clock(), accelerator_for("fp32"))
+    counts = [[int(n) - 1 for n in (batch.inputs["labels"] != -100).sum(1)] for batch, _, _ in written]
+    whole = sum(map(sum, counts))
+    assert [share["decoder tokens"] for _, share, _ in written] == [sum(some) / whole for some in counts]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -105,7 +131,7 @@ def test_the_mode_and_the_settings_of_the_student_stay():
 
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
 def test_how_often_is_a_function_of_the_clock(rate):
-    policy = OnPolicy(rate=rate, max_new_tokens=4, end_id=END, pad_id=PAD)
+    policy = OnPolicy(rate=rate, max_new_tokens=4, end_ids=(END,), pad_id=PAD)
     drawn = [writes_itself(policy, Clock(step=step)) for step in range(500)]
     assert drawn == [writes_itself(policy, Clock(step=step)) for step in range(500)]
     assert abs(np.mean(drawn) - rate) < 0.07

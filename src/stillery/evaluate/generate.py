@@ -12,13 +12,14 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.data.batches import Indices, in_order
+from stillery.data.text_tokens import end_of
 from stillery.data.tokens import Tokens
 from stillery.evaluate.mode import device_of, evaluating
 from stillery.faults import Fault, Gathered
 from stillery.models.quiet import quiet
 from stillery.progress import track
 
-__all__ = ["Decoding", "generate", "generate_ids"]
+__all__ = ["Decoding", "end_ids", "generate", "generate_ids"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,7 +91,8 @@ def generate(
         tokenizer: the model's own.
         tokens: the prompts; an encoder-decoder's are its inputs, a causal model goes on where they end.
         decoding: how a text is searched for. It alone decides: the decoding settings a checkpoint comes with do not
-            count, but its start and end tokens, forced or forbidden ones do.
+            count, but its start and end tokens, forced or forbidden ones do. A text also ends where the tokenizer's
+            targets do (`end_ids`).
         batch_size: prompts at a time. Neither it nor the padding changes a text that is searched for.
         seed: decides what is sampled, together with `batch_size`.
         description: what the progress bar is called.
@@ -107,6 +109,20 @@ def generate(
         progress=progress,
     )
     return [str(tokenizer.decode(text, skip_special_tokens=True)) for text in texts]
+
+
+def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    """The tokens that end a text: the model's own, of which some have several, and the one its targets end with.
+
+    The two differ where a checkpoint's tokenizer names another end than its configuration.
+    """
+    stated = _stated(model, "eos_token_id")
+    own = stated if isinstance(stated, list | tuple) else [] if stated is None else [stated]
+    try:
+        taught = [end_of(tokenizer)]
+    except Fault:
+        taught = []
+    return list(dict.fromkeys([*map(int, own), *taught]))
 
 
 def generate_ids(
@@ -126,7 +142,7 @@ def generate_ids(
     """
     _check(model, tokens, decoding)
     device = device_of(model)
-    pad, end = _pad_id(model, tokenizer), _end_ids(model, tokenizer)
+    pad, end = _pad_id(model, tokenizer), end_ids(model, tokenizer)
     batches = in_order(tokens.lengths, batch_size)
     texts: list[list[int]] = [[] for _ in range(len(tokens))]
     with evaluating(model), torch.inference_mode(), quiet(), _seeded(seed, device):
@@ -212,19 +228,10 @@ def _up_to_end(text: list[int], end: list[int]) -> list[int]:
     return text[:size]
 
 
-def _end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a text; some models have several."""
-    stated = _stated(model, "eos_token_id")
-    stated = tokenizer.eos_token_id if stated is None else stated
-    if stated is None:
-        return []
-    return [int(token) for token in stated] if isinstance(stated, list | tuple) else [int(stated)]
-
-
 def _pad_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """The token that fills up a batch; any will do for models without one (GPT-2), because it is masked."""
     found = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else _stated(model, "pad_token_id")
-    return int(found) if found is not None else (_end_ids(model, tokenizer) or [0])[0]
+    return int(found) if found is not None else (end_ids(model, tokenizer) or [0])[0]
 
 
 def _stated(model: PreTrainedModel, name: str) -> Any:

@@ -9,8 +9,7 @@ from typing import Any
 
 from stillery import methods
 from stillery.data.text_examples import TextExamples, TextParts
-from stillery.data.text_tokens import end_of
-from stillery.evaluate.generate import Decoding
+from stillery.evaluate.generate import Decoding, end_ids
 from stillery.faults import Gathered
 from stillery.jobs.folder import check_place
 from stillery.jobs.method import resolved_method, resolved_student
@@ -130,7 +129,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         teacher=teacher,
         ild_teacher=ild_teacher,
         conditions=conditions,
-        policy=_policy(run, teacher),
+        policy=_policy(run, student, teacher),
         drop_start=run.method.drop_start,
         stages=recipe.stages,
         origin=student.origin,
@@ -185,14 +184,14 @@ def _check(recipe: Recipe, student: Student, teacher: Loaded, other: Loaded, clo
             check_stages([stage], stack_sizes(ours), stack_sizes(theirs), clock, (ours, theirs))
 
 
-def _policy(run: Distill, teacher: Loaded) -> OnPolicy | None:
+def _policy(run: Distill, student: Student, teacher: Loaded) -> OnPolicy | None:
     """How the student writes its own targets, where it does."""
     if not run.method.on_policy:
         return None
     return OnPolicy(
         rate=run.method.on_policy,
         max_new_tokens=run.writing.max_target_length,
-        end_id=end_of(teacher.tokenizer),
+        end_ids=tuple(end_ids(student.model, teacher.tokenizer)),
         pad_id=int(teacher.tokenizer.pad_token_id),
         drop_start=run.method.drop_start,
     )

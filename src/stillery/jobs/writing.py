@@ -15,7 +15,7 @@ from stillery.data.text_batches import collate_text
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.data.text_tokens import TextTokens
 from stillery.evaluate.cost import cost
-from stillery.evaluate.generate import Decoding
+from stillery.evaluate.generate import Decoding, end_ids
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import perplexity
 from stillery.jobs.card import Facts, card
@@ -131,7 +131,7 @@ class WritingWork:
         origin = f"{self.subject.parts.source} ({self.subject.parts.note})"
         facts = Facts(run=run, data=origin, origin=prepared.origin, paper=prepared.paper)
         model.cpu()
-        export(model, tokenizer, out / "student", card(facts, metrics))
+        export(model, tokenizer, out / "student", card(facts, metrics), end_ids(model, tokenizer))
         if teacher is not None:
             teacher.model.cpu()
         metrics["cost"] = cost(

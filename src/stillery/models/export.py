@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Sequence
 from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -14,10 +16,12 @@ from stillery.models.quiet import quiet
 __all__ = ["export"]
 
 
-def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str) -> None:
+def export(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: Path, card: str, ends: Sequence[int] = ()
+) -> None:
     """Write config, safetensors weights, tokenizer and model card, so that transformers loads it by itself.
 
-    A model that writes text keeps how it generates. A projector is folded into the head on a copy. A model whose head
+    A model that writes text keeps how it generates, and stops at any of the tokens `ends`. A projector is folded into the head on a copy. A model whose head
     cannot fold is written so that only stillery loads it (`stillery.models.custom`).
     """
     with quiet(), atomic_folder(folder) as part:
@@ -25,5 +29,9 @@ def export(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: P
             write_custom(model, part)
         else:
             folded(model).save_pretrained(part)
+            if ends:
+                generation = copy.deepcopy(model.generation_config)
+                generation.eos_token_id = list(ends) if len(ends) > 1 else ends[0]
+                generation.save_pretrained(part)
         tokenizer.save_pretrained(part)
         (part / "README.md").write_text(card, encoding="utf-8")

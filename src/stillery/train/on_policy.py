@@ -34,11 +34,14 @@ Parts = list[tuple[Batch, dict[Rows, float], Mixed | None]]
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy:
-    """In which share of the steps the student writes the targets, and how: tokens at most, and which end and pad."""
+    """In which share of the steps the student writes the targets, and how: tokens at most, and which end and pad.
+
+    `drop_start` as for the `Objective`.
+    """
 
     rate: float
     max_new_tokens: int
-    end_id: int
+    end_ids: tuple[int, ...]
     pad_id: int
     temperature: float = 1.0
     drop_start: bool = False
@@ -78,7 +81,7 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
         do_sample=True, temperature=policy.temperature, top_k=0, top_p=1.0, num_beams=1, repetition_penalty=1.0,
         no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_length=0, min_new_tokens=0,
         max_new_tokens=policy.max_new_tokens, num_return_sequences=1, return_dict_in_generate=False, use_cache=True,
-        eos_token_id=policy.end_id, pad_token_id=policy.pad_id,
+        eos_token_id=list(policy.end_ids), pad_token_id=policy.pad_id,
     )  # fmt: skip
     training = student.training
     student.eval()
@@ -90,8 +93,8 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
         student.train(training)
     # An encoder-decoder's texts begin with its start token, a decoder's with the prompt.
     tokens = sampled[:, 1:] if reads else sampled[:, prompts["input_ids"].shape[1] :]
-    ended = (tokens == policy.end_id).cumsum(1)
-    real = (ended - (tokens == policy.end_id).long()) == 0
+    ends = torch.isin(tokens, tokens.new_tensor(policy.end_ids)).long()
+    real = ends.cumsum(1) - ends == 0
     if reads:
         return replace(batch, inputs=inputs | {"labels": tokens.masked_fill(~real, IGNORED)}, generated=True)
     return replace(batch, inputs=_joined(prompts, tokens, real, policy.pad_id), generated=True)
