@@ -89,7 +89,11 @@ class ConditionSettings:
     The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
     """
 
-    samples: int | None = setting(None, "Train on this many examples, drawn at random from the training part.", least=1)
+    samples: int | None = setting(
+        None,
+        "Train on this many examples (of texts to write: sources), drawn at random from the training part.",
+        least=1,
+    )
     sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
     label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
     noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import numpy as np
+
 from stillery.data.corruption import draw_samples
 from stillery.data.text_examples import TextParts
 from stillery.faults import Fault
@@ -14,17 +16,24 @@ __all__ = ["drawn"]
 
 
 def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, dict[str, Any]]:
-    """The parts with the training one drawn as asked, and a record of it, by example id."""
+    """The parts with the training one drawn as asked, and a record of it, by example id.
+
+    Different sources are drawn, each with all the texts that are right for it: of a source with three references, three
+    examples are kept or none.
+    """
     if condition.label_noise is not None:
         raise Fault("--label-noise: texts cannot be flipped to another class; leave it out")
     if condition.samples is None:
         return parts, {}
-    whole = len(parts.train)
+    encoded = parts.train.sources.dictionary_encode()
+    source, whole = encoded.indices.to_numpy(), len(encoded.dictionary)
     if condition.samples > whole:
-        raise Fault(f"--samples {condition.samples}: the training part has only {whole} examples")
-    train = parts.train.take(draw_samples(whole, condition.samples, condition.sample_seed))
+        raise Fault(f"--samples {condition.samples}: the training part has only {whole} different sources")
+    chosen = draw_samples(whole, condition.samples, condition.sample_seed)
+    train = parts.train.take(np.flatnonzero(np.isin(source, chosen)))
     record = {"samples": {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}}
-    note = f"{len(train)} of {whole} training examples drawn with seed {condition.sample_seed}"
+    kept = "" if len(train) == len(chosen) else f", {len(train)} examples"
+    note = f"{len(chosen)} of {whole} training sources drawn with seed {condition.sample_seed}{kept}"
     return dataclasses.replace(
         parts, train=train, note="; ".join([*([parts.note] if parts.note else []), note])
     ), record

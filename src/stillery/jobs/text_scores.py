@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from stillery.data.formats import format_of
 from stillery.data.labels import Labels
 from stillery.data.text_tokens import TextTokens
 from stillery.data.tokens import Tokens
@@ -153,7 +154,7 @@ def write_outputs(path: Path, scored: TextScored, student: Written, teacher: Wri
         "output": student.outputs,
         **({"teacher_output": teacher.outputs} if teacher else {}),
     }
-    if path.suffix != ".parquet" and "references" in columns:
+    if format_of(path) not in ("parquet", "jsonl") and "references" in columns:
         columns["references"] = [texts[0] if len(texts) == 1 else " ||| ".join(texts) for texts in right["references"]]
     with write_rows(path, list(columns)) as writer:
         writer.write({name: list(values) for name, values in columns.items()})
