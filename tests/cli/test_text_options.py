@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import tomllib
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 import torch
-from csv_files import write_csv
+from csv_files import read_csv, write_csv
 from text_tokenizers import word_tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BartConfig, GPT2Config, T5Config
 
@@ -110,3 +112,53 @@ def test_a_student_stops_where_its_targets_end(command, pairs, tmp_path):
                     "--out", tmp_path / "alike")  # fmt: skip
     assert plain.code == 0
     assert json.loads((tmp_path / "alike/student/generation_config.json").read_text())["eos_token_id"] == 2
+
+
+@pytest.fixture(scope="module")
+def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of sources with one to three right texts each."""
+    folder = tmp_path_factory.mktemp("several")
+    for part, count in (("train", 30), ("dev", 6)):
+        rows = [{"source": f"w{row} w{row + 1}", "target": [f"w{row + one}" for one in range(1 + row % 3)]}
+                for row in range(count)]  # fmt: skip
+        (folder / f"{part}.jsonl").write_text("\n".join(map(json.dumps, rows)) + "\n")
+    return folder
+
+
+def test_samples_are_sources_with_all_their_texts(command, t5, several, tmp_path):
+    for samples in (5, 12):
+        done = command("finetune", "--model", t5, "--data", several, *SMALL, "--samples", samples,
+                       "--out", tmp_path / str(samples))  # fmt: skip
+        assert done.code == 0, done.err
+        assert f"{samples} of 30 training sources drawn with seed 0, " in done.err
+        found = json.loads((tmp_path / str(samples) / "conditions.json").read_text())["samples"]
+        assert found["of"] == 30
+        ids = set(found["ids"])
+        sources = {one.partition("#")[0] for one in ids}
+        assert len(sources) == samples
+        assert ids == {f"{one}#{number}" for one in sources for number in range(1, 2 + (int(one) - 1) % 3)}
+    done = command("finetune", "--model", t5, "--data", several, *SMALL, "--samples", 31, "--out", tmp_path / "x")
+    assert done.code == 2 and "only 30 different sources" in done.err
+
+
+def test_references_are_written_as_lists_where_a_format_has_them(command, t5, several, tmp_path):
+    expected = [[f"w{row + one}" for one in range(1 + row % 3)] for row in range(6)]
+    for name in ("out.jsonl", "out.jsonl.gz", "out.parquet", "out.csv"):
+        done = command("evaluate", t5, "--data", several, "--part", "dev", "--beams", 1, "--max-new-tokens", 3,
+                       "--predictions", tmp_path / name)  # fmt: skip
+        assert done.code == 0, done.err
+    lines = (tmp_path / "out.jsonl").read_text().splitlines()
+    assert [json.loads(line)["references"] for line in lines] == expected
+    with gzip.open(tmp_path / "out.jsonl.gz", "rt") as file:
+        assert [json.loads(line)["references"] for line in file] == expected
+    assert pq.read_table(tmp_path / "out.parquet")["references"].to_pylist() == expected
+    assert [row["references"] for row in read_csv(tmp_path / "out.csv")] == [" ||| ".join(some) for some in expected]
+
+
+def test_the_teachers_own_texts_are_counted(command, t5, several, tmp_path):
+    done = command("distill", "--teacher", t5, "--data", several, *SMALL, "--layers", 1, "--sequence-level",
+                   "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 0, done.err
+    found = metrics_of(tmp_path / "run")["teacher_texts"]
+    assert found["sources"] == 30 and 0 <= found["cut"] <= 30
+    assert (f"{found['cut']} of 30 texts of the teacher were cut off at 6 tokens" in done.err) == (found["cut"] > 0)

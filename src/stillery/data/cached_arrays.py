@@ -53,16 +53,16 @@ def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
     return found
 
 
-def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str) -> None:
+def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *, replace: bool = False) -> None:
     """Keep arrays under a key, and make room for them; a cache that cannot be written is said once and no fault.
 
-    When another process was faster its entry stays: it holds the same.
+    When another process was faster its entry stays: it holds the same. An entry that grows is written with `replace`.
     """
     place = cache.place(kind, key)
     if sum(array.nbytes for array in kept.arrays.values()) > cache.limit:
         return
     try:
-        with atomic_folder(place, keep=True) as part:
+        with atomic_folder(place, keep=not replace) as part:
             for name, array in kept.arrays.items():
                 np.save(part / f"{name}.npy", array, allow_pickle=False)
             files = {file.name: _stamp(file) for file in sorted(part.iterdir())}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -16,7 +17,7 @@ from stillery.data.text_examples import TextExamples
 from stillery.data.tokens import Tokens, tokenise_with
 from stillery.faults import Fault
 
-__all__ = ["PROMPT", "TextTokens", "end_of", "prompts", "tokenise_text"]
+__all__ = ["PROMPT", "TextTokens", "end_of", "prompts", "tokenise_text", "with_targets"]
 
 PROMPT = "{source}\n"
 """What a decoder is shown before it writes, unless something else is asked for."""
@@ -144,6 +145,28 @@ def prompts(
     if kind != "decoder":
         raise Fault(f"a model of kind {kind!r} writes no text; use an encoder-decoder or a decoder")
     return _decoder_prompts(examples, tokenizer, limit, prompt, description)
+
+
+def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> TextTokens:
+    """What `prompts` gives, with targets that are tokens already, as a model wrote them.
+
+    They have their end token, or none where they were cut off, so that none counts as cut here.
+    """
+    rows = [np.asarray(target, dtype=np.int32) for target in targets]
+    limit = max(map(len, rows), default=0)
+    cut_sources, lengths = source.truncated, None
+    if kind == "decoder":
+        lengths, longest = source.lengths, (source.max_length or 0) + limit
+        pairs = zip(_rows(source), rows, strict=True)
+        source = _joined([np.concatenate(pair) for pair in pairs], truncated=0, limit=longest)
+    return TextTokens(
+        ids=ids,
+        source=source,
+        target=None if kind == "decoder" else _joined(rows, truncated=0, limit=limit),
+        prompt_lengths=lengths,
+        cut_sources=cut_sources,
+        cut_targets=0,
+    )
 
 
 def end_of(tokenizer: PreTrainedTokenizerBase) -> int:

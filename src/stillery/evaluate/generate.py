@@ -138,11 +138,12 @@ def generate_ids(
 ) -> list[list[int]]:
     """The token ids of what `generate` writes, as a target would be tokenised: with the end token, without the start.
 
-    A text cut off at `max_new_tokens` has no end token. Sequence-level distillation trains on a teacher's.
+    A text cut off at `max_new_tokens` has no end token, not even the one that BART is forced to write there.
+    Sequence-level distillation trains on a teacher's.
     """
     _check(model, tokens, decoding)
     device = device_of(model)
-    pad, end = _pad_id(model, tokenizer), end_ids(model, tokenizer)
+    pad, end, forced = _pad_id(model, tokenizer), end_ids(model, tokenizer), _stated(model, "forced_eos_token_id")
     batches = in_order(tokens.lengths, batch_size)
     texts: list[list[int]] = [[] for _ in range(len(tokens))]
     with evaluating(model), torch.inference_mode(), quiet(), _seeded(seed, device):
@@ -155,6 +156,8 @@ def generate_ids(
             start = 1 if model.config.is_encoder_decoder else ids.shape[1]
             for row, text in zip(index, written[:, start:].tolist(), strict=True):
                 texts[row] = _up_to_end(text, end)
+                if forced is not None and len(texts[row]) == decoding.max_new_tokens:
+                    texts[row] = texts[row][:-1]
     return texts
 
 

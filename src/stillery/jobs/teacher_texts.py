@@ -1,71 +1,118 @@
-"""The texts a teacher writes itself, for sequence-level distillation: generated once, kept by example."""
+"""The texts a teacher writes itself, for sequence-level distillation: generated once for each source."""
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
 import json
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import tokenizers
 import transformers
-from numpy.typing import NDArray
 
 from stillery.data.cache import find_cache
 from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
 from stillery.data.text_examples import TextExamples
+from stillery.data.text_tokens import TextTokens, with_targets
 from stillery.data.token_cache import described
-from stillery.evaluate.generate import Decoding, generate
+from stillery.evaluate.generate import Decoding, end_ids, generate_ids
 from stillery.faults import Fault
 from stillery.jobs.inputs import to_device
 from stillery.jobs.text_inputs import Reading
 from stillery.models.load import Loaded, fingerprint
 from stillery.progress import say
 
-__all__ = ["teacher_texts"]
+__all__ = ["TeacherTexts", "teacher_texts"]
 
 KIND = "teacher-texts"
+FORMAT = 2
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TeacherTexts:
+    """Examples as tokens, their targets what a teacher wrote.
+
+    Attributes:
+        tokens: the examples, those with an empty text left out.
+        sources: how many different sources there are, each written from once.
+        cut: how many of those texts were cut off, and so have no end token.
+        empty: how many are empty.
+    """
+
+    tokens: TextTokens
+    sources: int
+    cut: int
+    empty: int
+
+    def record(self) -> dict[str, int]:
+        """The numbers that a run folder holds."""
+        return {"sources": self.sources, "examples": len(self.tokens), "cut": self.cut, "empty": self.empty}
 
 
 def teacher_texts(
     teacher: Loaded, examples: TextExamples, reading: Reading, decoding: Decoding, batch_size: int
-) -> TextExamples:
-    """The examples with what the teacher writes for each source as target.
+) -> TeacherTexts:
+    """The examples with what the teacher writes for each source as target, token by token as it wrote them.
 
-    What was written before by this teacher, read and searched for in this way, comes from the cache; a source that
-    occurs again is written once.
+    What was written before by this teacher, read and searched for in this way, comes from the cache. A source that
+    occurs again, as it does where several texts are right, is written from once. A text that was cut off has no end
+    token: that it ends there is not the teacher's word.
     """
-    sources: list[str] = examples.sources.to_pylist()
-    keys = np.array([_key(source) for source in sources], dtype=np.uint64)
-    cache, key = find_cache(), _teacher_key(teacher, reading, decoding)
-    kept = read_arrays(cache, KIND, key) if cache is not None else None
+    keys = [_key(source) for source in examples.sources.to_pylist()]
+    written = _written(teacher, examples, keys, reading, decoding, batch_size)
+    texts = {key: text[: reading.max_target] for key, text in written.items()}
+    ends = set(end_ids(teacher.model, teacher.tokenizer))
+    # A text of special tokens alone says nothing.
+    empty = {key for key, text in texts.items() if not _decoded(teacher, text).strip()}
+    cut = sum(text[-1] not in ends for key, text in texts.items() if key not in empty)
+    if len(empty) == len(texts):
+        raise Fault(f"--sequence-level: {teacher.name} writes nothing for any source, so there is nothing to learn")
+    if empty:
+        say(f"warning: the teacher writes nothing for {len(empty)} of {len(texts)} sources; those are left out")
+    if cut:
+        longest = min(reading.max_target, decoding.max_new_tokens)
+        say(f"{cut} of {len(texts)} texts of the teacher were cut off at {longest} tokens; none of them teaches an end")
+    rows = [row for row, key in enumerate(keys) if key not in empty]
+    kept = examples.take(rows) if empty else examples
+    prompts = reading.prompts(kept, teacher.tokenizer, "train")
+    if prompts.truncated:
+        say(f"train: {prompts.truncated} of {len(kept)} sources are longer than {reading.max_source} tokens, and cut")
+    tokens = with_targets(kept.ids, prompts, [texts[keys[row]] for row in rows], reading.kind)
+    return TeacherTexts(tokens=tokens, sources=len(texts), cut=cut, empty=len(empty))
+
+
+def _written(
+    teacher: Loaded, examples: TextExamples, keys: list[int], reading: Reading, decoding: Decoding, batch_size: int
+) -> dict[int, list[int]]:
+    """What the teacher writes for each source, by the source's key."""
+    first = {key: row for row, key in reversed(list(enumerate(keys)))}
+    cache, place = find_cache(), _teacher_key(teacher, reading, decoding)
+    kept = read_arrays(cache, KIND, place) if cache is not None else None
     known = _unpacked(kept) if kept is not None else {}
-    missing = [place for place in np.unique(keys, return_index=True)[1].tolist() if int(keys[place]) not in known]
-    if len(missing) < len(set(keys.tolist())):
-        say(f"{len(set(keys.tolist())) - len(missing):,} texts of the teacher read from the cache")
+    missing = sorted(row for key, row in first.items() if key not in known)
+    if len(missing) < len(first):
+        say(f"{len(first) - len(missing):,} texts of the teacher read from the cache")
     if missing:
         to_device(teacher.model)
-        some = examples.take(missing)
-        written = generate(
+        texts = generate_ids(
             teacher.model,
             teacher.tokenizer,
-            reading.prompts(some, teacher.tokenizer, "train (teacher)"),
+            reading.prompts(examples.take(missing), teacher.tokenizer, "train (teacher)"),
             decoding=decoding,
             batch_size=batch_size,
             description="the teacher writes",
         )
-        known |= {int(keys[place]): text for place, text in zip(missing, written, strict=True)}
+        known |= {keys[row]: text for row, text in zip(missing, texts, strict=True)}
         if cache is not None:
-            write_arrays(cache, KIND, key, _packed(known), f"{len(known):,} texts of {teacher.name}")
-    targets = [known[int(one)] for one in keys]
-    empty = sum(not text.strip() for text in targets)
-    if empty == len(targets):
-        raise Fault(f"--sequence-level: {teacher.name} writes nothing for any source, so there is nothing to learn")
-    if empty:
-        say(f"warning: the teacher writes nothing for {empty} of {len(targets)} sources; those are left out")
-    whole = dataclasses.replace(examples, targets=pa.array(targets, pa.large_string()), references=None)
-    return whole.take([row for row, text in enumerate(targets) if text.strip()]) if empty else whole
+            about = f"{len(known):,} texts of {teacher.name}"
+            write_arrays(cache, KIND, place, _packed(known), about, replace=True)
+    return {key: known[key] for key in first}
+
+
+def _decoded(teacher: Loaded, text: list[int]) -> str:
+    return str(teacher.tokenizer.decode(text, skip_special_tokens=True))
 
 
 def _key(source: str) -> int:
@@ -74,7 +121,8 @@ def _key(source: str) -> int:
 
 def _teacher_key(teacher: Loaded, reading: Reading, decoding: Decoding) -> str:
     generation = teacher.model.generation_config
-    parts = {
+    parts: dict[str, Any] = {
+        "format": FORMAT,
         "weights": fingerprint(teacher),
         "config": teacher.model.config.to_dict(),
         "generation": generation.to_dict() if generation is not None else None,
@@ -86,17 +134,12 @@ def _teacher_key(teacher: Loaded, reading: Reading, decoding: Decoding) -> str:
     return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
 
-def _packed(texts: dict[int, str]) -> Arrays:
-    encoded = [text.encode() for text in texts.values()]
-    offsets = np.cumsum([0, *map(len, encoded)], dtype=np.int64)
-    flat = np.frombuffer(b"".join(encoded), dtype=np.uint8)
-    return Arrays(arrays={"keys": np.array(list(texts), dtype=np.uint64), "offsets": offsets, "bytes": flat}, facts={})
+def _packed(texts: dict[int, list[int]]) -> Arrays:
+    offsets = np.cumsum([0, *map(len, texts.values())], dtype=np.int64)
+    flat = np.array([token for text in texts.values() for token in text], dtype=np.int32)
+    return Arrays(arrays={"keys": np.array(list(texts), dtype=np.uint64), "offsets": offsets, "tokens": flat}, facts={})
 
 
-def _unpacked(kept: Arrays) -> dict[int, str]:
-    keys, offsets, flat = (kept.arrays[name] for name in ("keys", "offsets", "bytes"))
-    return {int(key): _text(flat, offsets, row) for row, key in enumerate(keys)}
-
-
-def _text(flat: NDArray[np.uint8], offsets: NDArray[np.int64], row: int) -> str:
-    return flat[offsets[row] : offsets[row + 1]].tobytes().decode()
+def _unpacked(kept: Arrays) -> dict[int, list[int]]:
+    keys, offsets, flat = (kept.arrays[name] for name in ("keys", "offsets", "tokens"))
+    return {int(key): flat[offsets[row] : offsets[row + 1]].tolist() for row, key in enumerate(keys)}

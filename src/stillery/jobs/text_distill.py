@@ -23,7 +23,7 @@ from stillery.jobs.recipe import (
 )
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, DataSettings, Distill, MethodSettings, TextSettings
-from stillery.jobs.teacher_texts import teacher_texts
+from stillery.jobs.teacher_texts import TeacherTexts, teacher_texts
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
 from stillery.jobs.text_scores import decoding_of
@@ -172,7 +172,7 @@ def _supplementary(method: MethodSettings, data: DataSettings, writing: TextSett
 
 def _rewriting(
     run: Distill, teacher: Loaded, reading: Reading, decoding: Decoding
-) -> Callable[[TextExamples], TextExamples]:
+) -> Callable[[TextExamples], TeacherTexts]:
     return lambda examples: teacher_texts(teacher, examples, reading, decoding, run.training.batch_size)
 
 

@@ -22,6 +22,7 @@ from stillery.jobs.card import Facts, card
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import write_json
 from stillery.jobs.run import Prepared
+from stillery.jobs.teacher_texts import TeacherTexts
 from stillery.jobs.text_inputs import Reading, TextScored
 from stillery.jobs.text_scores import text_evaluation, write_outputs, written_by
 from stillery.models.export import export
@@ -44,7 +45,7 @@ def text_fingerprint(parts: TextParts) -> str:
 class Writing:
     """Sources and the texts to write from them, how they are read, and what is scored; texts for a stage of layers.
 
-    `rewrite` gives the training part other targets, those a teacher writes itself.
+    `rewrite` gives the training part as tokens with other targets, those a teacher writes itself.
     """
 
     parts: TextParts
@@ -52,7 +53,7 @@ class Writing:
     reading: Reading
     supplementary: TextExamples | None = None
     decoding: Decoding
-    rewrite: Callable[[TextExamples], TextExamples] | None = None
+    rewrite: Callable[[TextExamples], TeacherTexts] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -75,28 +76,31 @@ class Writing:
         """Tokenise every part."""
         reading, tokenizer = self.reading, prepared.tokenizer
         padding: dict[str, Any] = {"pad_id": int(tokenizer.pad_token_id), "drop_start": prepared.drop_start}
-        train = self.parts.train if self.rewrite is None else self.rewrite(self.parts.train)
+        own = None if self.rewrite is None else self.rewrite(self.parts.train)
+        train = reading.tokens(self.parts.train, tokenizer, "train") if own is None else own.tokens
         other = None
         if self.supplementary is not None:
             other = TextData(tokens=reading.tokens(self.supplementary, tokenizer, "supplementary"), **padding)
         return WritingWork(
             prepared=prepared,
             subject=self,
-            data=TextData(tokens=reading.tokens(train, tokenizer, "train"), **padding),
+            data=TextData(tokens=train, **padding),
             dev=reading.tokens(self.parts.dev, tokenizer, "dev"),
             supplementary=other,
+            own=own,
         )
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WritingWork:
-    """The parts as tokens."""
+    """The parts as tokens; `own` are the teacher's own texts, where those are trained on."""
 
     prepared: Prepared
     subject: Writing
     data: TextData
     dev: TextTokens
     supplementary: TextData | None
+    own: TeacherTexts | None = None
 
     @cached_property
     def _pad_id(self) -> int:
@@ -146,6 +150,8 @@ class WritingWork:
             "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
             "dev_best": outcome.best, "dev_last": outcome.last,
         }  # fmt: skip
+        if self.own is not None:
+            metrics["teacher_texts"] = self.own.record()
         write_outputs(out / "predictions.parquet", scored, student, theirs)
         write_json(out / "metrics.json", metrics)
         discard(out)

@@ -21,8 +21,9 @@ def export(
 ) -> None:
     """Write config, safetensors weights, tokenizer and model card, so that transformers loads it by itself.
 
-    A model that writes text keeps how it generates, and stops at any of the tokens `ends`. A projector is folded into the head on a copy. A model whose head
-    cannot fold is written so that only stillery loads it (`stillery.models.custom`).
+    A model that writes text keeps how it generates, and stops at any of the tokens `ends`. A projector is folded into
+    the head on a copy. A model whose head cannot fold is written so that only stillery loads it
+    (`stillery.models.custom`).
     """
     with quiet(), atomic_folder(folder) as part:
         if is_custom(model):
