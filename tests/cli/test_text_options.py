@@ -162,3 +162,24 @@ def test_the_teachers_own_texts_are_counted(command, t5, several, tmp_path):
     found = metrics_of(tmp_path / "run")["teacher_texts"]
     assert found["sources"] == 30 and 0 <= found["cut"] <= 30
     assert (f"{found['cut']} of 30 texts of the teacher were cut off at 6 tokens" in done.err) == (found["cut"] > 0)
+
+
+def test_papers_settings_of_generation_are_runs(command, t5, pairs, tmp_path):
+    small = ("--max-steps", 2, "--max-length", 16, "--max-target-length", 12, "--max-new-tokens", 4, "--samples", 20)
+    done = command("finetune", "--model", t5, "--data", pairs, "--preset", "layer-selection-teacher-wmt16-en-ro",
+                   *small, "--out", tmp_path / "teacher")  # fmt: skip
+    assert done.code == 0, done.err
+    done = command("distill", "--teacher", tmp_path / "teacher", "--data", pairs, "--layers", 1, *small,
+                   "--preset", "layer-selection-wmt16-en-ro", "--out", tmp_path / "forward")  # fmt: skip
+    assert done.code == 0, done.err
+    found, written = metrics_of(tmp_path / "forward"), tomllib.loads((tmp_path / "forward/run.toml").read_text())
+    assert (found["decoding"]["beams"], found["decoding"]["early_stopping"]) == (4, True)
+    assert (written["lr"], written["temperature"], written["drop_start"], written["freeze_embeddings"]) == (
+        1e-4, 2.0, True, True)  # fmt: skip
+    other = make_model(tmp_path / "other", "t5", num_heads=4, d_kv=4, num_layers=1)
+    done = command("distill", "--teacher", tmp_path / "teacher", "--data", pairs, "--init", other, *small,
+                   "--preset", "cr-ild-t5-rte", "--max-steps", 6, "--beams", 1, "--out", tmp_path / "cr")  # fmt: skip
+    assert done.code == 0, done.err
+    lines = [json.loads(line) for line in (tmp_path / "cr" / "log.jsonl").read_text().splitlines()]
+    terms = {name for line in lines if "terms" in line for name in line["terms"]}
+    assert terms == {"hard", "decoder_attention", "decoder_hidden", "decoder_consistency_attention"}

@@ -42,8 +42,9 @@ def _show_presets(*, as_json: bool) -> None:
     if as_json:
         print_json({name: vars(preset) for name, preset in PRESETS.items()})
         return
+    width = max(map(len, PRESETS))
     for name, preset in PRESETS.items():
-        print(f"{name:<28} {preset.job:<9} {preset.source}")
+        print(f"{name:<{width}} {preset.job:<9} {preset.source}")
 
 
 def _parts(match: dict[str, Any]) -> str:

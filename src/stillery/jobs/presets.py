@@ -49,6 +49,53 @@ def _ild_rtc(layers: int, alpha: float, beta: float, lr: float) -> Preset:
     )  # fmt: skip
 
 
+_ADAFACTOR = "with Adafactor; here it is AdamW at that rate"
+# The scripts' warm-ups of 100 and 500 steps as shares of their runs: DART has 62,659 pairs, of WMT16 100,000 are taken.
+_DART = {"weight_decay": 0.0, "beams": 5}
+_WMT16 = {"weight_decay": 0.0, "beams": 4, "early_stopping": True, "samples": 100_000}
+
+_WRITING: dict[str, Preset] = {
+    "layer-selection-teacher-dart": _teacher(
+        "layer selection's teacher, BART on DART (released scripts): 16 epochs, batch 16, lr 1e-5, 5 beams",
+        1e-5, 16, 16, warmup=0.0016, **_DART,
+    ),
+    "layer-selection-dart": Preset(
+        source="layer selection, BART on DART (released scripts): 18 epochs, batch 8, frozen embeddings, 5 beams",
+        settings={"method": "layer-forward", "epochs": 18, "lr": 1e-4, "batch_size": 8, "warmup": 0.0007,
+                  "max_length": 128, "max_target_length": 128, "temperature": 1.0, "freeze_embeddings": True, **_DART},
+    ),
+    "layer-selection-teacher-wmt16-en-ro": _teacher(
+        "layer selection's teacher, T5 on 100,000 pairs of WMT16 (released scripts): 9 epochs, batch 8, lr 5e-4 "
+        f"{_ADAFACTOR}",
+        5e-4, 9, 8, warmup=0.0044, **_WMT16,
+    ),
+    "layer-selection-wmt16-en-ro": Preset(
+        source="layer selection, T5 on 100,000 pairs of WMT16 (released scripts): 40 epochs, batch 8, T = 2, lr 1e-4 "
+        f"{_ADAFACTOR}; of 12 layers 1, 7 and 12 are copied there, here evenly spaced ones",
+        settings={"method": "layer-forward", "epochs": 40, "lr": 1e-4, "batch_size": 8, "warmup": 0.001,
+                  "temperature": 2.0, "freeze_embeddings": True, "drop_start": True, "options": {"normalise": "joint"},
+                  **_WMT16},
+    ),
+    "cr-ild-t5-teacher": _teacher(
+        "CR-ILD, appendix F.2: T5 on a task of GLUE, 10 epochs, batch 8, lr 1e-3; it follows Raffel et al., who train "
+        "with Adafactor at a constant rate, here it is AdamW",
+        1e-3, 10, 8,
+    ),
+    **{
+        f"cr-ild-t5-{task}": Preset(
+            source=f"CR-ILD, appendix F, T5 on {task.upper()}: the decoder's last self attention, w_CR {weight}, then "
+            "labels; lr, batch and epochs are its teacher's, the students' and the number of relation heads not given",
+            settings={"method": "cr-ild", "epochs": 10, "lr": 1e-3, "batch_size": 8, "hard_weight": 1.0,
+                      "stacks": "decoder",
+                      "options": {"soft_weight": 0.0, "hidden_weight": 0.0, "hidden_consistency": False,
+                                  "consistency_weight": weight, "relation_heads": 16}},
+        )
+        for task, weight in (("mrpc", 0.2), ("rte", 0.3))
+    },
+}  # fmt: skip
+"""Those of models that write text."""
+
+
 _TASKS = ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")
 _TABLE_3 = zip(
     _TASKS, (0.2, 0.5, 0.5, 0.2, 0.7, 0.5), (10, 500, 500, 100, 1000, 1000), (1e-5, 5e-5, 1e-5, 1e-5, 2e-5, 5e-5),
@@ -101,6 +148,7 @@ PRESETS: dict[str, Preset] = {
         "RAIL-KD does not state its teacher's settings: values of its students' grid, early stopping on dev",
         2e-5, 10, 32, patience=3,
     ),
+    **_WRITING,
     "bert-emd-released": Preset(
         source="BERT-EMD's released script: 10 epochs, batch 32, lr 5e-5, no hard labels",
         settings={"method": "bert-emd", "epochs": 10, "batch_size": 32, "lr": 5e-5},
