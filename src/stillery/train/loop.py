@@ -30,14 +30,17 @@ from stillery.train import checkpoint
 from stillery.train.checkpoint import Progress
 from stillery.train.cut import cut_window
 from stillery.train.data import TextData, Trainable, TrainingData
+from stillery.train.lessons import clock_at, lessons_of
 from stillery.train.log import RunLog
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 from stillery.train.optimiser import adamw
 from stillery.train.said import Said, stop_if_not_finite
 from stillery.train.schedule import learning_rate, stage_lengths, step_seed
-from stillery.train.settings import Training
-from stillery.train.teacher import LiveTeacher
+from stillery.train.settings import Storing, Training
+from stillery.train.store import StoredTeacher
+from stillery.train.store_use import idle_teachers_away, stage_teachers
+from stillery.train.teacher import LiveTeacher, Teacher
 
 __all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
 
@@ -78,11 +81,13 @@ def train(
     supplementary: Trainable | None = None,
     supplementary_teacher: LiveTeacher | None = None,
     policy: OnPolicy | None = None,
+    storing: Storing | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
     The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it. With a
-    `policy` the student writes the targets of some steps itself.
+    `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
+    read from disk; without it, it never is.
     """
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
     total = min(settings.epochs * math.ceil(len(data) / window), settings.max_steps or math.inf)
@@ -102,19 +107,26 @@ def train(
     for teaching in teachers.values():
         if teaching is not None:
             teaching.model.to(accelerator.device)
+    sources = [supplementary if stage.data == "supplementary" else data for stage in objective.stages]
+    lessons = lessons_of(objective, sources, teachers, lengths, window, settings.seed, progress.step)
+    taught = stage_teachers(
+        lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
+    )
+    if progress.stored is None:
+        progress = progress.after(stored=[index for index, one in taught.items() if isinstance(one, StoredTeacher)])
 
     try:
-        with bar("train", int(total)) as shown:
+        with bar("train", int(total)) as shown, idle_teachers_away(taught, objective, accelerator):
             shown.advance(progress.step)
             start = 0
             for index, length in enumerate(lengths):
                 if progress.step < start + length and not progress.stopped:
-                    source = supplementary if objective.stages[index].data == "supplementary" else data
+                    source = sources[index]
                     assert source is not None
                     progress = _stage(
                         index, start, length, math.ceil(len(source) / window), window, progress, resumed_at,
                         module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
-                        teacher=teachers[objective.stages[index].teacher],
+                        teacher=taught[index],
                         score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
                         policy=policy,
                     )  # fmt: skip
@@ -149,7 +161,7 @@ def _stage(
     data: Trainable,
     settings: Training,
     accelerator: Accelerator,
-    teacher: LiveTeacher | None,
+    teacher: Teacher | None,
     score: Score | None,
     folder: Path,
     log: RunLog | None,
@@ -178,15 +190,7 @@ def _stage(
         if epoch != order_epoch:
             order = windows(data.lengths, seed=settings.seed, stage=stage, epoch=epoch, window=window)
             order_epoch = epoch
-        clock = Clock(
-            seed=settings.seed,
-            stage=stage,
-            epoch=epoch,
-            step=step,
-            stage_step=step - start,
-            stage_steps=length,
-            stage_epochs=math.ceil(length / per_epoch),
-        )
+        clock = clock_at(settings.seed, stage, start, length, per_epoch, step)
         rate = learning_rate(settings.lr, step - start, length, settings.warmup)
         for group in optimiser.param_groups:
             group["lr"] = rate
@@ -249,7 +253,7 @@ def _losses(
     share: Mapping[Rows, float],
     clock: Clock,
     mixed: Mixed | None,
-    teacher: LiveTeacher | None,
+    teacher: Teacher | None,
     accelerator: Accelerator,
 ) -> Losses:
     stage = objective.stages[clock.stage]
@@ -261,7 +265,8 @@ def _losses(
             for view in ("plain", "mixed"):
                 if view in matched or (view == "plain" and stage.prediction is not None):
                     _, needs = needs_of(stage, objective.between[clock.stage], clock, view)
-                    shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None)
+                    places = None if batch.generated else batch.index
+                    shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None, places)
     index = torch.from_numpy(batch.index).to(accelerator.device)
     losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed, index, batch.generated)
     return losses
