@@ -16,6 +16,7 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
+from stillery.data.batches import Batch
 from stillery.data.cache import Cache, find_cache
 from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
@@ -26,6 +27,7 @@ from stillery.recipe import Clock, Recipe
 from stillery.terms import Between
 from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.needs import Needs
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
 from stillery.train.store import BATCH, BLOCK, KIND, StoredTeacher, TeacherStore
@@ -93,13 +95,17 @@ def teachers_of(
     return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16)
 
 
+def read(teacher: Teacher, batch: Batch, needs: Needs) -> dict[What, torch.Tensor] | None:
+    return teacher.read(batch.index, batch.inputs["input_ids"].shape[1], needs)
+
+
 def losses(objective: Objective, teacher: Teacher, data: TrainingData, index: np.ndarray, clock: Clock) -> Losses:
     batch = data.batch(index)
     stage = objective.stages[clock.stage]
     shown = {}
     if stage.needs_teacher:
         _, needs = needs_of(stage, objective.between[clock.stage], clock, "plain")
-        shown["plain"] = teacher(batch.inputs, needs, None, index)
+        shown["plain"] = teacher(batch.inputs, needs, None, read(teacher, batch, needs))
     share = dict.fromkeys(("examples", "tokens", "pairs"), 1.0)
     torch.manual_seed(5)
     return objective(batch.inputs, batch.labels, shown, clock, share, None, torch.from_numpy(index))

@@ -75,20 +75,30 @@ class StoredTeacher:
     order: _Order
     like: Stack
 
-    def __call__(
-        self, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None, index: Indices | None = None
-    ) -> Trace:
-        """What the teacher showed on the examples at these places of the training part."""
-        mask = inputs["attention_mask"]
-        if mixed is not None or index is None or not self.plan.covers(needs):
-            self.live.model.to(mask.device)  # type: ignore[arg-type]
-            return self.live(inputs, needs, mixed)
+    def read(self, index: Indices, longest: int, needs: Needs) -> dict[What, Tensor] | None:
+        """The rows of the examples at these places of the training part, token rows padded to the longest."""
+        if not self.plan.covers(needs):
+            return None
         layers = layers_in(needs)
-        kept = {
-            what: self._read(what, index, mask.shape[1]).to(mask.device, non_blocking=True)
+        return {
+            what: self._read(what, index, longest)
             for what in self.plan.arrays
             if what.kind == "logits" or (what.need, what.layer) in layers
         }
+
+    def __call__(
+        self,
+        inputs: Mapping[str, Tensor],
+        needs: Needs,
+        mixed: Mixed | None = None,
+        kept: Mapping[What, Tensor] | None = None,
+        logits: bool = True,
+    ) -> Trace:
+        """What the teacher showed on a batch; what was not kept it is shown now."""
+        mask = inputs["attention_mask"]
+        if mixed is not None or kept is None:
+            self.live.model.to(mask.device)  # type: ignore[arg-type]
+            return self.live(inputs, needs, mixed, logits=logits)
         return shown_again(kept, self.like, mask)
 
     def _read(self, what: What, index: Indices, longest: int) -> Tensor:
