@@ -173,6 +173,7 @@ class Representation:
     `needs` what the models have to show, and `sized` whether a row is as wide as the model and so can be projected.
     `heads` says into how many its rows are cut: each model's own number, the teacher's on both sides, or a number.
     With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
+    `looks_at` says which tokens decide: the first, the mean of the real ones, any of the real ones, or padding too.
     """
 
     name: str
@@ -183,6 +184,7 @@ class Representation:
     sized: bool = True
     heads: int | Literal["own", "teacher"] | None = None
     raw_last: bool = False
+    looks_at: Literal["first", "mean", "real", "all"] = "all"
 
 
 Pair = Callable[[int, int, Clock], Pairs]

@@ -19,13 +19,13 @@ from stillery.jobs.settings import (
     TextSettings,
 )
 from stillery.setting import option_name
-from stillery.train.settings import Training
+from stillery.train.settings import Storing, Training
 
 __all__ = ["distill"]
 
 
 @with_settings(
-    DataSettings, TextSettings, DecodingSettings, ConditionSettings, StudentSettings, MethodSettings, Training
+    DataSettings, TextSettings, DecodingSettings, ConditionSettings, StudentSettings, MethodSettings, Training, Storing
 )
 def distill(
     settings: dict[str, Any],

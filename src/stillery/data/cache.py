@@ -43,7 +43,7 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """A cache folder and the most bytes it may hold."""
+    """A cache folder and the most bytes it may hold of a kind."""
 
     folder: Path
     limit: int
@@ -59,10 +59,12 @@ class Cache:
         found = [entry for entry in map(_entry, places) if entry is not None]
         return sorted(found, key=lambda entry: entry.used, reverse=True)
 
-    def trim(self) -> list[Entry]:
-        """Remove the least recently used entries until the rest is within the limit; return what was removed."""
+    def trim(self, kind: str) -> list[Entry]:
+        """Remove the least recently used entries of a kind until the rest is within the limit; return what was."""
         kept, removed = 0, []
         for entry in self.entries():
+            if entry.kind != kind:
+                continue
             kept += entry.bytes
             if kept > self.limit:
                 removed.append(entry)
@@ -88,7 +90,8 @@ def find_cache() -> Cache | None:
     """The user's cache, or None when it is turned off.
 
     It is `$STILLERY_CACHE`, else `$XDG_CACHE_HOME/stillery`, else `~/.cache/stillery`; `STILLERY_CACHE=off` turns it
-    off. `$STILLERY_CACHE_LIMIT` is the most it may hold, in gigabytes.
+    off. `$STILLERY_CACHE_LIMIT` is the most it may hold of each kind, in gigabytes; what
+    teachers showed has a limit of its own (`--cache-limit`).
     """
     named = os.environ.get("STILLERY_CACHE", "").strip()
     if named.casefold() == "off":

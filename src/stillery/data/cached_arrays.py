@@ -73,7 +73,7 @@ def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *,
         reason = error.strerror or type(error).__name__
         say_once(f"the cache folder {cache.folder} cannot be written ({reason}); going on without it")
         return
-    cache.trim()
+    cache.trim(kind)
 
 
 def _read(place: Path) -> Arrays:

@@ -174,6 +174,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
             LiveTeacher(prepared.ild_teacher.model, prepared.drop_start) if prepared.ild_teacher else None
         ),
         policy=prepared.policy,
+        storing=run.storing if isinstance(run, Distill) else None,
     )
     result = None
     if accelerator.is_main_process:

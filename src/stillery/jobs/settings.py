@@ -11,7 +11,7 @@ from stillery.faults import Gathered, nearest
 from stillery.models.choices import HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS, SCHEDULES
 from stillery.setting import Named, make, setting
-from stillery.train.settings import Training
+from stillery.train.settings import Storing, Training
 
 __all__ = [
     "EXAMPLES",
@@ -217,6 +217,7 @@ class Distill:
     student: StudentSettings
     method: MethodSettings
     training: Training
+    storing: Storing
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -231,6 +232,7 @@ GROUPS: dict[str, type] = {
     "student": StudentSettings,
     "method": MethodSettings,
     "training": Training,
+    "storing": Storing,
 }
 """The groups of settings a run is made of, by the name of its field."""
 

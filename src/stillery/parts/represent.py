@@ -179,7 +179,7 @@ def _layer_angles(stack: Shown, layers: Layers) -> View:
     return View(_angles(states, others), stack.mask.unsqueeze(-1), pairs[None, None])
 
 
-cls = Representation(name="cls", show=_cls, rows="examples")
+cls = Representation(name="cls", show=_cls, rows="examples", looks_at="first")
 """The first token's state, [batch, width] (PKD's "patience")."""
 
 feature = Representation(
@@ -192,12 +192,15 @@ feature = Representation(
 """What the final linear classifier receives, of the last layer, [batch, width] (SimKD); behind a projector in the
 student's head it has the teacher's width."""
 
-tokens = Representation(name="tokens", show=_tokens, rows="tokens")
+tokens = Representation(name="tokens", show=_tokens, rows="tokens", looks_at="real")
 """Every real token's state, [batch, tokens, width], padding masked out."""
 
 normalised_tokens = {
     over: Representation(
-        name=f"tokens(normalised by {over})", show=partial(_normalised_tokens, over=over), rows="tokens"
+        name=f"tokens(normalised by {over})",
+        show=partial(_normalised_tokens, over=over),
+        rows="tokens",
+        looks_at="real",
     )
     for over in ("token", "joint")
 }
@@ -210,14 +213,20 @@ unmasked_tokens = Representation(
 )
 """Every position's state, padding included, as several released codes compare it: it depends on the padding."""
 
-pool = Representation(name="pool", show=_pool, rows="examples")
+pool = Representation(name="pool", show=_pool, rows="examples", looks_at="mean")
 """The mean of the real tokens' states, [batch, width] (RAIL-KD, eq. 1)."""
 
 unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples")
 """The mean over all positions, padding included, as RAIL-KD prints it: it depends on the padding."""
 
 attention = Representation(
-    name="attention", show=_attention, rows="tokens", needs=("query", "key"), sized=False, heads="own"
+    name="attention",
+    show=_attention,
+    rows="tokens",
+    needs=("query", "key"),
+    sized=False,
+    heads="own",
+    looks_at="real",
 )
 """What the attention's softmax receives before its mask: QK^T / sqrt(d) per head, and the family's bias."""
 
@@ -228,11 +237,18 @@ cross_attention = Representation(
     needs=("cross_query", "cross_key"),
     sized=False,
     heads="own",
+    looks_at="real",
 )
 """The same of a decoder's attention to the encoder: its tokens' queries over the encoder's keys."""
 
 attention_maps = Representation(
-    name="attention_maps", show=_attention_maps, rows="tokens", needs=("query", "key"), sized=False, heads="own"
+    name="attention_maps",
+    show=_attention_maps,
+    rows="tokens",
+    needs=("query", "key"),
+    sized=False,
+    heads="own",
+    looks_at="real",
 )
 """The attention's probabilities, zero on padded keys."""
 
@@ -243,11 +259,18 @@ query_relations = Representation(
     needs=("query",),
     sized=False,
     heads="own",
+    looks_at="real",
 )
 """QQ^T / sqrt(d) per head (MiniLMv2)."""
 
 key_relations = Representation(
-    name="key_relations", show=partial(_relations, of="key"), rows="tokens", needs=("key",), sized=False, heads="own"
+    name="key_relations",
+    show=partial(_relations, of="key"),
+    rows="tokens",
+    needs=("key",),
+    sized=False,
+    heads="own",
+    looks_at="real",
 )
 """KK^T / sqrt(d) per head (MiniLMv2)."""
 
@@ -258,23 +281,30 @@ value_relations = Representation(
     needs=("value",),
     sized=False,
     heads="own",
+    looks_at="real",
 )
 """VV^T / sqrt(d) per head (MiniLM)."""
 
-samples = Representation(name="samples", show=_samples, rows="examples", sized=False)
+samples = Representation(name="samples", show=_samples, rows="examples", sized=False, looks_at="mean")
 """Cosines between the examples of a batch, [batch, batch]: it depends on who shares a batch."""
 
-word_relations = Representation(name="word_relations", show=_word_relations, rows="tokens", sized=False)
+word_relations = Representation(
+    name="word_relations", show=_word_relations, rows="tokens", sized=False, looks_at="real"
+)
 """Cosines between the words of a text, [batch, tokens, keys], without a word and itself (CKD, Park et al.)."""
 
-layer_relations = Representation(name="layer_relations", show=_layer_relations, rows="tokens", joint=True, sized=False)
+layer_relations = Representation(
+    name="layer_relations", show=_layer_relations, rows="tokens", joint=True, sized=False, looks_at="real"
+)
 """Cosines between a word's states in several layers, [batch, tokens, layers, layers] (CKD, Park et al.)."""
 
 
-word_angles = Representation(name="word_angles", show=_word_angles, rows="tokens", sized=False)
+word_angles = Representation(name="word_angles", show=_word_angles, rows="tokens", sized=False, looks_at="real")
 """At each word the cosines between the directions to every two others within 10 words, [batch, tokens, 441] (CKD)."""
 
-layer_angles = Representation(name="layer_angles", show=_layer_angles, rows="tokens", joint=True, sized=False)
+layer_angles = Representation(
+    name="layer_angles", show=_layer_angles, rows="tokens", joint=True, sized=False, looks_at="real"
+)
 """At each layer the cosines between the directions to every two others, of one word (CKD)."""
 
 

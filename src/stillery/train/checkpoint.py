@@ -36,7 +36,7 @@ _WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come; the counters that are not a function of the step."""
+    """How far a run has come; the counters that are not a function of the step, and which stages read a store."""
 
     step: int = 0
     seconds: float = 0.0
@@ -46,6 +46,7 @@ class Progress:
     stale: int = 0
     stopped: bool = False
     scaler: dict[str, Any] | None = None
+    stored: list[int] | None = None
 
     def after(self, **changes: Any) -> Progress:
         """The same with some counters changed."""

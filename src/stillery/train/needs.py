@@ -115,6 +115,8 @@ def shown_by(
     needs: Needs,
     mixed: Mixed | None = None,
     drop_start: bool = False,
+    *,
+    logits: bool = True,
 ) -> Trace:
     """Run a model on a batch, or on its mixed examples, and keep what is needed; `drop_start` as for `trace`."""
     names = stacks_of(model.config)
@@ -129,6 +131,7 @@ def shown_by(
         change=mixed,
         decoder_change=mixed if len(names) > 1 else None,
         drop_start=drop_start,
+        logits=logits,
     )
 
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from stillery.setting import setting
 
-__all__ = ["PRECISIONS", "Training"]
+__all__ = ["PRECISIONS", "Storing", "Training"]
 
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
@@ -39,6 +39,27 @@ class Training:
         None, "Stop after this many scorings of the dev part without a gain.  [default: never]", least=1
     )
     seed: int = setting(0, "Seed of initialisation, order, dropout and random pairings.", least=0, most=2**32 - 1)
+    graph: str = setting(
+        "auto",
+        "Replay steps as CUDA graphs: auto does on a GPU where a step repeats, on also says why where it cannot.",
+        choices=("auto", "on", "off"),
+    )
     log_every: int = setting(20, "Write the loss terms to the log every N steps.", least=1)
     grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.")
     tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Storing:
+    """Whether what the teacher shows is kept on disk, so that it runs once and not in every epoch."""
+
+    cache: str = setting(
+        "auto",
+        "Keep what a classifier's teacher shows on disk: auto does where that saves time, on also keeps what attention "
+        "is made from.",
+        choices=("auto", "on", "off"),
+    )
+    cache_limit: float = setting(20.0, "Gigabytes that may take, of all runs together.", above=0)
+    cache_dtype: str = setting(
+        "auto", "Its number format: auto is fp32 in a run in fp32, else fp16; logits are fp32.", choices=PRECISIONS
+    )

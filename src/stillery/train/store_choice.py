@@ -1,0 +1,94 @@
+"""Whether keeping what a teacher shows is worth it: measured, not guessed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from stillery.data.batches import in_order
+from stillery.train.data import Trainable
+from stillery.train.needs import Needs
+from stillery.train.teacher import LiveTeacher
+
+__all__ = ["Estimate", "disk_speed", "teacher_seconds"]
+
+_TRIAL_BYTES = 1 << 24
+_TRIAL_SECONDS = 2.0
+# Less is not worth the place on the disk.
+_LEAST_SECONDS = 10.0
+_LEAST_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Seconds the teacher would run in the rest of the run, and those of filling and reading a store instead."""
+
+    live: float
+    stored: float
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether enough is saved."""
+        return self.live - self.stored > max(_LEAST_SECONDS, _LEAST_SHARE * self.live)
+
+    def __str__(self) -> str:
+        return f"the teacher takes {self.live:,.1f} s live, {self.stored:,.1f} s with the store"
+
+
+def teacher_seconds(
+    teacher: LiveTeacher, data: Trainable, needs: Needs, batch_size: int, accelerator: Accelerator
+) -> float:
+    """Seconds a teacher takes for an example, over a few batches of all lengths."""
+    batches = in_order(data.lengths, batch_size)
+    chosen = [batches[int(place)] for place in np.linspace(0, len(batches) - 1, min(len(batches), 5))]
+
+    def look(index: np.ndarray) -> float:
+        batch = data.batch(index).to(accelerator.device)
+        began = time.perf_counter()
+        with accelerator.autocast():
+            teacher(batch.inputs, needs)
+        if accelerator.device.type == "cuda":
+            torch.cuda.synchronize(accelerator.device)
+        return time.perf_counter() - began
+
+    # The first call makes ready what later ones have.
+    spent, examples = look(chosen[-1]), 0
+    seconds = 0.0
+    for index in chosen:
+        took = look(index)
+        seconds, examples, spent = seconds + took, examples + len(index), spent + took
+        if spent > _TRIAL_SECONDS:
+            break
+    return seconds / examples
+
+
+def disk_speed(folder: Path) -> tuple[float, float]:
+    """Bytes a second that a folder takes and gives back, of a small file that is removed again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = os.urandom(_TRIAL_BYTES)
+    with tempfile.TemporaryFile(dir=folder) as file:
+
+        def write() -> None:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+        def read() -> None:
+            file.seek(0)
+            file.read()
+
+        return _TRIAL_BYTES / _timed(write), _TRIAL_BYTES / _timed(read)
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return max(time.perf_counter() - began, 1e-6)

@@ -1,0 +1,426 @@
+"""The teacher store: bits that are read are those that were filled, and no run can tell it from the teacher."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from stillery import methods
+from stillery.data.batches import Batch
+from stillery.data.cache import Cache, find_cache
+from stillery.data.tasks import load_task
+from stillery.data.tokens import tokenise
+from stillery.models.family import Sizes
+from stillery.models.load import Loaded, load_classifier
+from stillery.parts import represent
+from stillery.recipe import Clock, Recipe
+from stillery.terms import Between
+from stillery.train.lessons import lessons_of
+from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.needs import Needs
+from stillery.train.objective import Losses, Objective, needs_of
+from stillery.train.settings import Storing, Training
+from stillery.train.store import BATCH, BLOCK, KIND, StoredTeacher, TeacherStore
+from stillery.train.store_choice import Estimate, teacher_seconds
+from stillery.train.store_plan import What, plan_of, taken, wanted_for
+from stillery.train.store_use import stage_teachers
+from stillery.train.teacher import LiveTeacher, Teacher
+
+StudentOf = Callable[..., PreTrainedModel]
+ON = Storing(cache="on")
+FAST = Training(epochs=3, batch_size=16, lr=1e-3, log_every=1, keep="last")
+EVERYTHING = frozenset(
+    [What("logits"), What("feature", 4)]
+    + [What(kind, layer) for kind in ("first", "mean", "hidden", "query", "key", "value") for layer in (1, 4)]
+)
+
+
+@pytest.fixture(autouse=True)
+def _cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture(scope="module")
+def many(tokenizer) -> TrainingData:
+    """Sentences that fill three blocks, the last in part."""
+    sentences = load_task("rotten-tomatoes").train.take(np.arange(0, 6600, 6))
+    return TrainingData(examples=sentences, tokens=tokenise(sentences, tokenizer, 16), pad_id=0)
+
+
+def store_of(teacher: Loaded, data: TrainingData, arrays, dtype: str = "fp32") -> TeacherStore:
+    cache = find_cache()
+    assert cache is not None
+    return TeacherStore(
+        cache, LiveTeacher(teacher.model), data, frozenset(arrays), dtype=dtype, accelerator=accelerator_for("fp32")
+    )
+
+
+def contents(store: TeacherStore) -> dict[What, bytes]:
+    return {what: (file.folder / "values.bin").read_bytes() for what, file in store.files.items()}
+
+
+@contextmanager
+def counted(model: PreTrainedModel, stop_after: int | None = None) -> Iterator[list[int]]:
+    """How many examples a model is shown in each call; it breaks down after so many calls."""
+    seen: list[int] = []
+
+    def look(_: torch.nn.Module, __: tuple, given: dict) -> None:
+        if len(seen) == stop_after:
+            raise KeyboardInterrupt
+        seen.append(len(given["input_ids"]))
+
+    handle = model.register_forward_pre_hook(look, with_kwargs=True)
+    try:
+        yield seen
+    finally:
+        handle.remove()
+
+
+def teachers_of(
+    objective: Objective, teacher: Loaded, data: TrainingData, storing: Storing = ON, epochs: int = 3
+) -> dict[int, Teacher | None]:
+    live = LiveTeacher(teacher.model)
+    lengths = [epochs * 4] * len(objective.stages)
+    lessons = lessons_of(objective, [data] * len(lengths), {"task": live}, lengths, 16, 0, 0)
+    return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16)
+
+
+def read(teacher: Teacher, batch: Batch, needs: Needs) -> dict[What, torch.Tensor] | None:
+    return teacher.read(batch.index, batch.inputs["input_ids"].shape[1], needs)
+
+
+def losses(objective: Objective, teacher: Teacher, data: TrainingData, index: np.ndarray, clock: Clock) -> Losses:
+    batch = data.batch(index)
+    stage = objective.stages[clock.stage]
+    shown = {}
+    if stage.needs_teacher:
+        _, needs = needs_of(stage, objective.between[clock.stage], clock, "plain")
+        shown["plain"] = teacher(batch.inputs, needs, None, read(teacher, batch, needs))
+    share = dict.fromkeys(("examples", "tokens", "pairs"), 1.0)
+    torch.manual_seed(5)
+    return objective(batch.inputs, batch.labels, shown, clock, share, None, torch.from_numpy(index))
+
+
+def gradients(objective: Objective, total: torch.Tensor) -> torch.Tensor:
+    objective.zero_grad()
+    total.backward()
+    found = [one.grad.flatten() for one in objective.parameters() if one.grad is not None]
+    return torch.cat(found)
+
+
+def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(teacher: Loaded, many: TrainingData) -> None:
+    store = store_of(teacher, many, EVERYTHING)
+    assert store.fill()
+    rows = {what: file.rows() for what, file in store.files.items()}
+    for index in (store.order.batches[0], store.order.batches[20], store.order.batches[-1]):
+        inputs = many.batch(index).inputs
+        shown = store.teacher(inputs, {None: wanted_for(EVERYTHING)})
+        for what in EVERYTHING:
+            wanted = taken(what, shown)
+            if what.of_tokens:
+                starts, lengths = store.order.starts[index], store.order.lengths[index]
+                found = rows[what].runs(starts, lengths, inputs["input_ids"].shape[1])
+                assert torch.equal(found[inputs["attention_mask"] == 1], wanted), what
+                assert not found[inputs["attention_mask"] == 0].any()
+            else:
+                assert torch.equal(rows[what].at(store.order.rank[index]), wanted), what
+
+
+METHODS = [
+    ("kd", {}, 0, {"logits"}),
+    ("pkd", {}, 0, {"logits", "first"}),
+    ("rail-kd", {}, 0, {"logits", "mean"}),
+    ("layer-forward", {}, 0, {"logits", "hidden"}),
+    ("tinybert", {}, 0, {"hidden", "query", "key"}),
+    ("minilm", {}, 0, {"query", "key", "value"}),
+]
+
+
+@pytest.mark.parametrize(("name", "options", "stage", "kinds"), METHODS, ids=[row[0] for row in METHODS])
+def test_losses_and_gradients_are_those_of_the_teacher(
+    name, options, stage, kinds, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    objective = Objective(student_of(2), methods.build(name, options).stages, teacher=teacher_sizes, seed=0)
+    reads = teachers_of(objective, teacher, data)[stage]
+    assert isinstance(reads, StoredTeacher)
+    assert {what.kind for what in reads.plan.arrays} == kinds
+    random = np.random.default_rng(0)
+    for epoch in range(3):
+        index, clock = random.permutation(len(data))[:13], Clock(stage=stage, epoch=epoch, stage_steps=12)
+        with counted(teacher.model) as seen:
+            stored = losses(objective, reads, data, index, clock)
+        assert not seen, "the teacher does not run"
+        live = losses(objective, LiveTeacher(teacher.model), data, index, clock)
+        for term, value in live.terms.items():
+            assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5), term
+        one, other = gradients(objective, stored.total), gradients(objective, live.total)
+        assert float((one - other).norm()) <= 1e-5 * float(other.norm())
+
+
+@pytest.mark.parametrize("dtype", ["fp16", "bf16"])
+@pytest.mark.parametrize("name", ["pkd", "rail-kd", "layer-forward"])
+def test_half_precision_changes_losses_little(
+    name, dtype, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    # A copy of the teacher would be so near that rounding is most of the distance.
+    student = student_of(2, init="random")
+    objective = Objective(student, methods.build(name).stages, teacher=teacher_sizes, seed=0)
+    reads = teachers_of(objective, teacher, data, dataclasses.replace(ON, cache_dtype=dtype))[0]
+    index = np.arange(0, 64, 4)
+    stored, live = (losses(objective, one, data, index, Clock()) for one in (reads, LiveTeacher(teacher.model)))
+    differences = [
+        abs(stored.terms[term].item() / value.item() - 1) for term, value in live.terms.items() if term != "soft"
+    ]
+    assert 0 < max(differences) < {"fp16": 1e-3, "bf16": 8e-3}[dtype]
+    assert stored.terms["soft"].item() == pytest.approx(live.terms["soft"].item(), rel=1e-5), "logits are kept in fp32"
+
+
+def test_values_too_large_for_fp16_are_not_kept(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    with torch.no_grad():
+        teacher.model.bert.encoder.layer[1].output.LayerNorm.bias += 1e5
+    half = dataclasses.replace(ON, cache_dtype="fp16")
+    assert isinstance(teachers_of(objective, teacher, data, half)[0], LiveTeacher)
+    assert "does not fit fp16; use --cache-dtype bf16 or fp32" in capsys.readouterr().err
+
+
+def test_methods_and_seeds_share_arrays(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    for name, examples in (("pkd", 64), ("pkd", 0), ("kd", 0), ("layer-forward", 64)):
+        objective = Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
+        with counted(teacher.model) as seen:
+            teachers_of(objective, teacher, data)
+        assert sum(seen) - 1 == examples, "but for one example that tells how wide arrays are"
+    said = capsys.readouterr().err
+    assert said.count("found whole") == 2 and said.count("to be filled") == 2
+
+
+def test_another_teacher_other_texts_or_lengths_are_other_arrays(
+    teacher: Loaded, tiny_teacher: Path, data: TrainingData, tokenizer
+) -> None:
+    def folders(loaded: Loaded, texts: TrainingData, dtype: str = "fp32") -> set[Path]:
+        store = store_of(loaded, texts, {What("logits"), What("hidden", 2)}, dtype)
+        return {file.folder for file in store.files.values()}
+
+    first = folders(teacher, data)
+    assert folders(load_classifier(str(tiny_teacher)), data) == first, "a name and a load make no difference"
+    changed, head = load_classifier(str(tiny_teacher)), load_classifier(str(tiny_teacher))
+    shorter = dataclasses.replace(data, tokens=tokenise(data.examples, tokenizer, 12))
+    turned = data.examples.take(np.arange(len(data))[::-1])
+    with torch.no_grad():
+        changed.model.bert.encoder.layer[0].output.dense.bias[0] += 1e-3
+        head.model.classifier.bias[0] += 1e-3
+    others = [
+        folders(changed, data),
+        folders(teacher, shorter),
+        folders(teacher, dataclasses.replace(data, examples=turned, tokens=tokenise(turned, tokenizer, 48))),
+    ]
+    assert all(first.isdisjoint(other) for other in others)
+    assert len(first & folders(head, data)) == 1, "states do not depend on the head"
+    assert len(first & folders(teacher, data, "fp16")) == 1, "logits are fp32 in any case"
+
+
+def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingData) -> None:
+    arrays = {What("logits"), What("hidden", 2)}
+    store = store_of(teacher, many, arrays)
+    batches = len(store.order.batches)
+    with counted(teacher.model, stop_after=BLOCK + 3) as seen, pytest.raises(KeyboardInterrupt):
+        store.fill()
+    assert [file.missing() for file in store.files.values()] == [[1, 2], [1, 2]]
+    with (store.files[What("logits")].folder / "blocks.txt").open("a") as lines:
+        lines.write("1 0123")  # the line it was writing
+    again = store_of(teacher, many, arrays)
+    with counted(teacher.model) as seen:
+        assert again.fill()
+    assert len(seen) == batches - BLOCK
+    cut_short = contents(again)
+    for file in again.files.values():
+        (file.folder / "blocks.txt").unlink()
+    assert again.fill() and contents(again) == cut_short
+
+
+def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, capsys) -> None:
+    store = store_of(teacher, many, {What("logits"), What("mean", 3)})
+    store.fill()
+    whole = contents(store)
+    with (store.files[What("mean", 3)].folder / "values.bin").open("r+b") as file:
+        file.seek(store.files[What("mean", 3)].span(1)[0] + 5)
+        file.write(b"?")
+    with counted(teacher.model) as seen:
+        assert store.fill()
+    assert sum(seen) == BATCH * BLOCK and contents(store) == whole
+    assert "1 blocks of mean of layer 3 are damaged" in capsys.readouterr().err
+    with (store.files[What("logits")].folder / "values.bin").open("r+b") as file:
+        file.truncate(100)
+    assert store.files[What("logits")].missing() == [0, 1, 2]
+    assert store.fill() and contents(store) == whole
+
+
+FILLER = """
+import sys
+import numpy as np
+import torch
+from stillery.data.cache import find_cache
+from stillery.data.tasks import load_task
+from stillery.data.tokens import tokenise
+from stillery.models.load import load_classifier
+from stillery.train.data import TrainingData
+from stillery.train.loop import accelerator_for
+from stillery.train.store import TeacherStore
+from stillery.train.store_plan import What
+from stillery.train.teacher import LiveTeacher
+torch.set_num_threads(1)
+teacher, seen = load_classifier(sys.argv[1]), []
+sentences = load_task("rotten-tomatoes").train.take(np.arange(600))
+data = TrainingData(examples=sentences, tokens=tokenise(sentences, teacher.tokenizer, 32), pad_id=0)
+store = TeacherStore(find_cache(), LiveTeacher(teacher.model), data, frozenset([What("logits"), What("hidden", 4)]),
+                     dtype="fp32", accelerator=accelerator_for("fp32"))
+print("ready", flush=True)
+sys.stdin.readline()
+teacher.model.register_forward_pre_hook(lambda *_: seen.append(1))
+assert store.fill()
+print(len(seen))
+"""
+
+
+def test_of_two_processes_one_fills(teacher: Loaded, tiny_teacher: Path) -> None:
+    start = [sys.executable, "-c", FILLER, str(tiny_teacher)]
+    other = subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert other.stdin is not None and other.stdout is not None
+    sentences = load_task("rotten-tomatoes").train.take(np.arange(600))
+    tokens = tokenise(sentences, teacher.tokenizer, 32)
+    store = store_of(
+        teacher,
+        TrainingData(examples=sentences, tokens=tokens, pad_id=0),
+        {What("logits"), What("hidden", 4)},
+    )
+    assert other.stdout.readline() == "ready\n"
+    other.stdin.write("go\n")
+    other.stdin.flush()
+    with counted(teacher.model) as seen:
+        assert store.fill()
+    ended, said = other.communicate(timeout=60)
+    assert not other.returncode, said
+    assert sorted([len(seen), int(ended)]) == [0, 19]
+    assert [file.missing() for file in store.files.values()] == [[], []]
+
+
+def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys) -> None:
+    kd, forward = (
+        Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
+        for name in ("kd", "layer-forward")
+    )
+    assert isinstance(teachers_of(kd, teacher, data)[0], StoredTeacher)
+    tight = dataclasses.replace(ON, cache_limit=1e-5)
+    assert isinstance(teachers_of(forward, teacher, data, tight)[0], LiveTeacher)
+    assert "more than --cache-limit 1e-05 GB" in capsys.readouterr().err
+    cache = find_cache()
+    assert cache is not None
+    logits = cache.entries()[0]
+    assert logits.kind == KIND and logits.about == "logits, bert teacher, 64 examples"
+    # There is room for another array of this size, not for two.
+    other = Cache(folder=cache.folder, limit=cache.limit).place(KIND, "0" * 64)
+    other.mkdir()
+    (other / "values.bin").write_bytes(bytes(logits.bytes))
+    os.utime(other, (0, 0))
+    assert isinstance(teachers_of(kd, teacher, data, dataclasses.replace(ON, cache_limit=1e-6))[0], StoredTeacher)
+    assert [entry.path for entry in cache.entries()] == [logits.path], "what was used longest ago made room"
+
+
+def test_what_cannot_be_kept_is_asked_of_the_teacher(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    def objective(recipe: Recipe) -> Objective:
+        return Objective(student_of(2), recipe.stages, teacher=teacher_sizes, seed=0)
+
+    stage = methods.build("pkd").stages[0]
+    padded = dataclasses.replace(stage.matches[0], represent=represent.unmasked_pool)
+    unmasked = objective(Recipe(stages=(dataclasses.replace(stage, matches=(padded,)),)))
+    assert isinstance(teachers_of(unmasked, teacher, data)[0], LiveTeacher)
+    assert "looks at padding too (unmasked_pool)" in capsys.readouterr().err
+    attention = teachers_of(objective(methods.build("tinybert")), teacher, data, Storing(cache="auto"))
+    assert isinstance(attention[0], LiveTeacher)
+    assert "--cache on keeps them" in capsys.readouterr().err
+    assert isinstance(teachers_of(objective(methods.build("pkd")), teacher, data, Storing(cache="off"))[0], LiveTeacher)
+    assert capsys.readouterr().err == ""
+
+
+def test_a_mean_beside_tokens_is_made_from_tokens() -> None:
+    stage = methods.build("rail-kd").stages[0]
+    match = stage.matches[0]
+    both = dataclasses.replace(stage, matches=(match, dataclasses.replace(match, name="t", represent=represent.tokens)))
+    found = plan_of(both, {None: Between(depths=(2, 4), widths=(32, 32))}, [Clock()])
+    assert not isinstance(found, str) and {what.kind for what in found.arrays} == {"logits", "hidden"}
+
+
+def test_auto_measures_and_says(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
+    auto = Storing()
+    assert isinstance(teachers_of(objective, teacher, data, auto, epochs=1)[0], LiveTeacher)
+    assert "off, 0.0 MB (fp32; logits) for 64 examples: no example is looked at twice" in capsys.readouterr().err
+    assert isinstance(teachers_of(objective, teacher, data, auto, epochs=2)[0], LiveTeacher)
+    assert "s live" in capsys.readouterr().err, "little is saved"
+    assert isinstance(teachers_of(objective, teacher, data, auto, epochs=100_000)[0], StoredTeacher)
+    assert "teacher store: on" in capsys.readouterr().err
+    live = LiveTeacher(teacher.model)
+    assert 0 < teacher_seconds(live, data, {}, 16, accelerator_for("fp32")) < 1
+    assert not Estimate(live=11.0, stored=2.0).worth_it and Estimate(live=30.0, stored=2.0).worth_it
+
+
+class Broken(Exception):
+    """A run that ends in the middle."""
+
+
+@pytest.mark.parametrize(("name", "scorings"), [("rail-kd", 2), ("tinybert", 1)])
+def test_a_run_reads_the_same_as_live_and_goes_on_exactly(
+    name, scorings, tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    def run(folder: str, storing: Storing | None, score=None, resume: bool = False) -> dict[str, torch.Tensor]:
+        objective = Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
+        (tmp_path / folder).mkdir(exist_ok=True)
+        train(
+            objective,
+            data,
+            dataclasses.replace(FAST, checkpoint_every=3, eval_every=2),
+            accelerator=accelerator_for("fp32"),
+            teacher=LiveTeacher(teacher.model),
+            score=score,
+            folder=tmp_path / folder,
+            resume=resume,
+            storing=storing,
+        )
+        return objective.state_dict()
+
+    scored: list[int] = []
+
+    def breaks(_: PreTrainedModel) -> dict[str, float]:
+        scored.append(1)
+        if len(scored) == scorings:
+            raise Broken
+        return {"accuracy": 0.0}
+
+    live, stored = run("live", None), run("stored", ON)
+    for key, value in live.items():
+        torch.testing.assert_close(stored[key], value, atol=1e-4, rtol=0, msg=key)
+    with pytest.raises(Broken):
+        run("broken", ON, breaks)
+    # What it began with counts, not what would now be decided.
+    with counted(teacher.model) as seen:
+        resumed = run("broken", Storing(cache="auto"), resume=True)
+    assert sum(seen) <= 2
+    assert all(torch.equal(resumed[key], value) for key, value in stored.items())
