@@ -38,9 +38,12 @@ def written_alone(family: str, model, row: int) -> list[int]:
     return found[: found.index(END) + 1] if END in found else found
 
 
+def parts_of(*batches, share=None) -> list[Part]:
+    return [Part(batch=batch, share=share or {}, mixed=None, places=torch.from_numpy(batch.index)) for batch in batches]
+
+
 def own_texts(family: str, model, *batches):
-    share = {"examples": 1 / len(batches)}
-    parts = [Part(batch=batch, share=share, mixed=None, places=torch.from_numpy(batch.index)) for batch in batches]
+    parts = parts_of(*batches, share={"examples": 1 / len(batches)})
     return on_policy(parts, model, GREEDY, Clock(), accelerator_for("fp32"))
 
 
@@ -67,7 +70,8 @@ def test_a_text_of_its_own_ends_at_any_end(family):
     alone = [written_alone(family, model, row) for row in range(8)]
     other = next(text[2] for text in alone if len(text) > 3)
     policy = replace(GREEDY, end_ids=(END, other))
-    ((found, _, _),) = on_policy([(batch, {}, None)], model, policy, Clock(), accelerator_for("fp32"))
+    (written,) = on_policy(parts_of(batch), model, policy, Clock(), accelerator_for("fp32"))
+    found = written.batch
     for row, text in enumerate(alone):
         labels = found.inputs["labels"][row]
         wanted = text[: text.index(other) + 1] if other in text else text
@@ -78,11 +82,13 @@ def test_a_text_of_its_own_ends_at_any_end(family):
 def test_a_dropped_start_is_no_row_of_what_was_written():
     model, batches = writer("t5", seed=3), [batch_of(texts("t5"), rows) for rows in (range(5), range(5, 8))]
     policy = replace(GREEDY, drop_start=True)
-    parts = [(batch, {}, None) for batch in batches]
+    parts = parts_of(*batches)
     written = on_policy(parts, model, policy, Clock(), accelerator_for("fp32"))
-    counts = [[int(n) - 1 for n in (batch.inputs["labels"] != -100).sum(1)] for batch, _, _ in written]
+    counts = [
+        [int(n) - 1 for n in (batch.inputs["labels"] != -100).sum(1)] for batch in (part.batch for part in written)
+    ]
     whole = sum(map(sum, counts))
-    assert [share["decoder tokens"] for _, share, _ in written] == [sum(some) / whole for some in counts]
+    assert [part.share["decoder tokens"] for part in written] == [sum(some) / whole for some in counts]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
