@@ -69,6 +69,7 @@ def test_from_lists_to_predictions(command, make_bert, lists, texts, tmp_path):
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert any("f1_micro" in line.get("metrics", {}) for line in log)
     # The plain checkpoint, by transformers alone, trains on the same loss and gives the same probabilities.
+    assert 'model="THIS_FOLDER", top_k=None)("some text")' in (out / "student" / "README.md").read_text()
     student = AutoModelForSequenceClassification.from_pretrained(out / "student")
     assert student(torch.tensor([[101, 102]]), labels=torch.tensor([[0.0, 1.0, 0.0]])).loss.item() > 0
     done = command("predict", out, "--data", lists, "--out", tmp_path / "new.csv")

@@ -209,6 +209,21 @@ def test_out_of_domain_folders(tmp_path):
     assert imdb.examples.labels.tolist() == [1, 0] and "imdb in the data folder" in imdb.source
 
 
+def test_paws_as_its_script_writes_it(tmp_path):
+    first = ("What is a 'b' ?", "Is caf\u00e9 open ?", "b'tis said", "two\tparts")
+    written = (str(first[0].encode()), str(first[1].encode()), first[2], str(first[3].encode()))
+    rows = [(row, text, f"b'other {row}'", row % 2) for row, text in enumerate(written)]
+    assert written[0].startswith('b"') and r"\xc3" in written[1]
+    write_tsv(tmp_path / "paws_qqp" / "dev.tsv", [("id", "sentence1", "sentence2", "label"), *rows])
+    found = load_task_to_score("paws", TASKS["paws"].labels, data_dir=tmp_path).examples
+    assert found.texts.to_pylist() == list(first)
+    assert found.pairs.to_pylist() == [f"other {row}" for row in range(4)] and found.labels.tolist() == [0, 1, 0, 1]
+    # Other tasks' texts are what they are.
+    write_tsv(tmp_path / "RTE" / "dev.tsv", [("index", "sentence1", "sentence2", "label"), (0, "b'x'", "y", 0)])
+    rte = load_task_to_score("rte", TASKS["rte"].labels, data_dir=tmp_path).examples
+    assert rte.texts.to_pylist() == ["b'x'"]
+
+
 def test_official_files_come_first_and_may_be_packed(glue):
     packed = glue / "RTE" / "train.tsv.gz"
     packed.write_bytes(gzip.compress((glue / "RTE" / "train.tsv").read_bytes()))

@@ -47,8 +47,8 @@ def test_multi30k(tmp_path):
     assert german.metrics == ("bleu", "chrf") and german.source == "multi30k-en-de"
     assert "multi30k-en-de is read from multi30k in the data folder (train.parquet" in german.note
     scored = load_text_task_to_score("multi30k-en-fr", data_dir=tmp_path)
-    assert scored.right_texts()[2] == ["test_2016_flickr fr 2"]
-    assert load_text_task_to_score("multi30k-en-fr", "dev", tmp_path).ids == french.dev.ids
+    assert scored.part == "test" and scored.examples.right_texts()[2] == ["test_2016_flickr fr 2"]
+    assert load_text_task_to_score("multi30k-en-fr", "dev", tmp_path).examples.ids == french.dev.ids
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "tsv"])
@@ -69,8 +69,8 @@ def test_wmt16(tmp_path, suffix):
     row = parts.dev.ids[0].removeprefix("wmt16-en-ro-train-")
     assert parts.dev.sources[0].as_py() == f"english {int(row) - 1}"
     assert parts.dev.targets[0].as_py() == f"romanian {int(row) - 1}"
-    assert load_text_task_to_score("wmt16-en-ro", "dev", tmp_path).fingerprint == parts.dev.fingerprint
-    assert load_text_task_to_score("wmt16-en-ro", "train", tmp_path).ids == parts.train.ids
+    assert load_text_task_to_score("wmt16-en-ro", "dev", tmp_path).examples.fingerprint == parts.dev.fingerprint
+    assert load_text_task_to_score("wmt16-en-ro", "train", tmp_path).examples.ids == parts.train.ids
 
 
 def test_dart_with_and_without_train(tmp_path):
@@ -81,7 +81,9 @@ def test_dart_with_and_without_train(tmp_path):
     }
     for part in ("dev", "test"):
         write_parquet(tmp_path / "dart" / f"{part}.parquet", **columns)
-    scored = load_text_task_to_score("dart", data_dir=tmp_path)
+    found = load_text_task_to_score("dart", data_dir=tmp_path)
+    assert found.part == "test" and "test without 2 rows that lack a source or a target" in found.source
+    scored = found.examples
     assert scored.ids == ("dart-test-1", "dart-test-2") and scored.sources[0].as_py() == LINE
     assert scored.right_texts() == [["one", "two"], ["three"]] and scored.targets.to_pylist() == ["one", "three"]
     with pytest.raises(Fault, match=r"dart: no train part in dart in the data folder.*stillery tasks fetch dart"):
@@ -141,7 +143,7 @@ def test_the_hubs_layouts(hub, name):
     task = TEXT_TASKS[name]
     for split in ("train", "validation", "test"):
         put(hub, task.hub.repo, form.format(split), rows, task.hub.revision)
-    scored = load_text_task_to_score(name)
+    scored = load_text_task_to_score(name).examples
     assert (scored.sources[0].as_py(), scored.right_texts()[0]) == (source, right)
     if name == "webnlg":
         assert scored.right_texts()[1] == ["alone"]

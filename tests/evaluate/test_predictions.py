@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,6 +16,7 @@ from transformers import (
 )
 
 from stillery.data.examples import Examples
+from stillery.data.files import read_batches
 from stillery.data.labels import Labels
 from stillery.data.tokens import tokenise
 from stillery.evaluate.predictions import predict_logits, probabilities, write_predictions
@@ -134,6 +136,16 @@ def test_parquet_without_gold_labels(
     assert str(pq.read_schema(tmp_path / "b.parquet").field("label").type) == "float"
 
 
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet", "csv.gz"])
+def test_the_suffix_decides_the_format(tmp_path: Path, examples: Examples, three: Labels, suffix: str) -> None:
+    path = tmp_path / f"predictions.{suffix}"
+    write_predictions(path, examples, three, np.eye(3)[[0, 1, 2, 0, 1, 2, 0]])
+    rows = [row for batch in read_batches(path) for row in batch.to_pylist()]
+    assert [row["prediction"] for row in rows] == [three.names[index] for index in (0, 1, 2, 0, 1, 2, 0)]
+    shares = [row["probabilities"] for row in rows]
+    assert all(len(json.loads(one) if isinstance(one, str) else one) == 3 for one in shares)
+
+
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
     tmp_path: Path, examples: Examples, three: Labels, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -141,11 +153,11 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(
     write_predictions(path, examples, three, np.zeros((7, 3)))
     before = path.read_bytes()
 
-    def interrupted(table, where) -> None:
-        Path(where).write_bytes(b"PAR1 half of it")
+    def interrupted(writer, table) -> None:
+        writer.file_handle.write(b"PAR1 half of it")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("stillery.evaluate.predictions.pq.write_table", interrupted)
+    monkeypatch.setattr(pq.ParquetWriter, "write_table", interrupted)
     with pytest.raises(KeyboardInterrupt):
         write_predictions(path, examples, three, np.ones((7, 3)))
     assert path.read_bytes() == before

@@ -40,6 +40,7 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
     for part, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
         print(f"  {part} ({beside['examples']} examples): {values}")
+    _show_written(metrics)
     for signature in metrics.get("signatures", {}).values():
         print(f"  {signature}")
     for file in metrics.get("submission", []):
@@ -51,6 +52,17 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
         print(
             f"  {difference['metric']} minus the teacher's: {difference['value']:+.2f} (95%: {low:+.2f} to {high:+.2f})"
         )
+
+
+def _show_written(metrics: Mapping[str, Any]) -> None:
+    """Print how fast texts were written and how many of them name no class, where a model wrote any."""
+    if "no_label" in metrics:
+        teacher = f"   teacher {metrics['teacher_no_label']}" if "teacher_no_label" in metrics else ""
+        print(f"  texts that name no class, counted as wrong: {metrics['no_label']}{teacher}")
+    if "texts_per_second" in metrics:
+        beside = metrics.get("teacher_texts_per_second")
+        teacher = f"   teacher {beside:.2f}" if beside is not None else ""
+        print(f"  texts written a second: {metrics['texts_per_second']:.2f}{teacher}")
 
 
 def _show_training(training: Mapping[str, Any]) -> None:
@@ -72,8 +84,10 @@ def show_result(result: Result) -> None:
     _show_training(result.metrics["training"])
     cost = result.metrics["cost"]
     faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
+    # A text is written in as many passes as it has tokens.
+    once = "a forward pass" if result.metrics.get("writes") else "a text"
     print(
-        f"  {cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB, {cost['latency_ms']:.1f} ms a text{faster}, "
+        f"  {cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB, {cost['latency_ms']:.1f} ms {once}{faster}, "
         f"trained {cost['train_seconds']:.0f} s"
     )
     print(f"model: {result.student}")

@@ -137,6 +137,7 @@ _ALL = (
         metrics=("accuracy", "f1"),
         folders=("PAWS-QQP", "paws_qqp", "paws"),
         out_of_domain_for="qqp",
+        literals=True,
     ),
     Task(
         name="imdb",

@@ -208,7 +208,8 @@ def load_for_scoring(
     folder = find_parts(path, need_train=False) if is_folder(path) else Folder(whole=(path,))
     files = folder.whole if part is None else ()
     if folder.parts:
-        part = part or ("test" if "test" in folder.parts else "dev")
+        part = folder.scored(part)
+        assert part is not None
         # Without a dev file the dev part is held out of train, so neither of the two is a file of its own.
         if part != "train" or "dev" in folder.parts:
             files = folder.parts.get(part, ())

@@ -10,7 +10,7 @@ from pathlib import Path
 from stillery.data.formats import SUFFIXES, format_of, stem
 from stillery.faults import Fault, Gathered
 
-__all__ = ["PARTS", "Folder", "find_parts", "is_folder"]
+__all__ = ["PARTS", "Folder", "find_parts", "is_folder", "scored_part"]
 
 PARTS = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
 """The parts of a task, with the file names each may have."""
@@ -33,6 +33,12 @@ class Folder:
     whole: tuple[Path, ...] = ()
     note: str = ""
 
+    def scored(self, part: str | None) -> str | None:
+        """The part that a model is scored on: the one named, else test, else dev; None for a set without parts."""
+        if part is not None or not self.parts:
+            return part
+        return "test" if "test" in self.parts else "dev"
+
 
 def is_folder(path: Path) -> bool:
     """Whether a path is a folder; one that cannot be looked at is none, and a fault as soon as it is read."""
@@ -40,6 +46,11 @@ def is_folder(path: Path) -> bool:
         return path.is_dir()
     except OSError:
         return False
+
+
+def scored_part(path: Path, part: str | None = None) -> str | None:
+    """The part of a file or folder that a model is scored on; None for all of it."""
+    return (find_parts(path, need_train=False) if is_folder(path) else Folder()).scored(part)
 
 
 def find_parts(folder: Path, need_train: bool = True) -> Folder:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import io
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +17,9 @@ from stillery.data.formats import READ_ERRORS, broken, open_bytes
 from stillery.data.rows import at
 from stillery.faults import Fault
 
-__all__ = ["Rows", "read_raw"]
+__all__ = ["Rows", "read_raw", "unwrapped"]
+
+BYTES = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -67,6 +71,21 @@ def read_raw(
         raise Fault(f"{path}: the file has no rows; copy it again")
     if kept or ragged:
         yield _rows(names, kept, numbers, ragged)
+
+
+def unwrapped(text: str) -> str:
+    r"""A text that Python wrote as bytes, as PAWS-QQP's script does when it is not run by Python 2; others as they are.
+
+    >>> unwrapped(r"b'What is caf\xc3\xa9 ?'"), unwrapped("b'tis")
+    ('What is café ?', "b'tis")
+    """
+    if not BYTES.fullmatch(text):
+        return text
+    try:
+        found: bytes = ast.literal_eval(text)
+        return found.decode()
+    except (SyntaxError, ValueError):
+        return text
 
 
 def _rows(names: Sequence[str], kept: Sequence[list[str]], numbers: Sequence[int], ragged: Sequence[int]) -> Rows:

@@ -42,6 +42,7 @@ class Task:
         merges: what other names of classes count as here, such as contradiction as not_entailment.
         submissions: the GLUE leaderboard's file of each unlabelled test part.
         named: whether the leaderboard wants names of classes, not their numbers.
+        literals: whether its texts may be written as Python writes bytes, `b'...'`.
     """
 
     name: str
@@ -57,6 +58,7 @@ class Task:
     merges: Mapping[str, str] = field(default_factory=dict)
     submissions: Mapping[str, str] = field(default_factory=dict)
     named: bool = False
+    literals: bool = False
 
     @property
     def has_pairs(self) -> bool:

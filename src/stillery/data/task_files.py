@@ -16,7 +16,7 @@ from stillery.data.examples import Examples
 from stillery.data.files import read_batches
 from stillery.data.labels import encode, label_name
 from stillery.data.layouts import Files
-from stillery.data.raw_tsv import Rows, read_raw
+from stillery.data.raw_tsv import Rows, read_raw, unwrapped
 from stillery.data.rows import at_rows
 from stillery.data.task import Task
 from stillery.faults import Fault
@@ -94,7 +94,7 @@ def _read(task: Task, path: Path, files: Files) -> _Read:
         if wanted is not None:
             chosen = _chosen(batch, wanted, files.inside, path)
             rows, batch = rows[chosen], batch.filter(pa.array(chosen))
-        chunks.append([_texts(batch, name, path) for name in _text_columns(task, batch, path)])
+        chunks.append([_texts(task, batch, name, path) for name in _text_columns(task, batch, path)])
         label = _label_column(batch)
         if label is not None:
             labelled = True
@@ -136,9 +136,10 @@ def _label_column(batch: pa.RecordBatch) -> str | None:
     return next((name for name in LABEL_COLUMNS if name in batch.schema.names), None)
 
 
-def _texts(batch: pa.RecordBatch, name: str, path: Path) -> pa.Array:
+def _texts(task: Task, batch: pa.RecordBatch, name: str, path: Path) -> pa.Array:
     try:
-        return pc.fill_null(batch.column(name).cast(pa.large_string()), "")
+        texts = pc.fill_null(batch.column(name).cast(pa.large_string()), "")
+        return pa.array(map(unwrapped, texts.to_pylist()), type=texts.type) if task.literals else texts
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise Fault(f"{path}: column {name!r} holds {batch.column(name).type} values, not text") from None
 

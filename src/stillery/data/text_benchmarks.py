@@ -25,7 +25,7 @@ class TextTask:
         hub: where it is on the hub, if it is there.
         languages: the columns a translation is from and to; None for triples to be put in words.
         plain: whether names in triples are written as words: `cityServed` as `city Served`, `_` as a space.
-        metrics: what it is measured by; models are chosen by the first one.
+        metrics: what it is measured by, the first one first.
     """
 
     name: str

@@ -134,7 +134,8 @@ def load_text_to_score(
     folder = find_parts(path, need_train=False) if is_folder(path) else Folder(whole=(path,))
     files, rows, name = folder.whole if part is None else (), None, path.resolve().name
     if folder.parts:
-        part = part or ("test" if "test" in folder.parts else "dev")
+        part = folder.scored(part)
+        assert part is not None
         # Without a dev file the dev part is held out of train, so neither of the two is a file of its own.
         if part != "train" or "dev" in folder.parts:
             files = folder.parts.get(part, ())

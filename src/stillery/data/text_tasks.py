@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from stillery.data.examples import HELD_OUT
@@ -12,7 +13,16 @@ from stillery.data.text_examples import TextExamples, TextParts, expanded, split
 from stillery.data.text_task_files import read_text_part
 from stillery.faults import Fault, nearest
 
-__all__ = ["TEXT_TASKS", "TextTask", "find_text_task", "load_text_task", "load_text_task_to_score"]
+__all__ = ["TEXT_TASKS", "TextTask", "TextToScore", "find_text_task", "load_text_task", "load_text_task_to_score"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class TextToScore:
+    """The part a model is scored on, and in words where it is from and what was left out."""
+
+    part: str
+    examples: TextExamples
+    source: str
 
 
 def find_text_task(name: str) -> TextTask:
@@ -46,17 +56,17 @@ def load_text_task(name: str, data_dir: Path | None = None) -> TextParts:
     )
 
 
-def load_text_task_to_score(name: str, part: str | None = None, data_dir: Path | None = None) -> TextExamples:
+def load_text_task_to_score(name: str, part: str | None = None, data_dir: Path | None = None) -> TextToScore:
     """Load what a model is scored on: the part named, else test, else dev; each example has all its references."""
     task = find_text_task(name)
     if part is not None and part not in PARTS:
         raise Fault(f"no part {part!r}; {nearest(part, PARTS)}")
     found = find(task, data_dir)
     chosen = part or ("test" if "test" in found.parts else "dev")
-    parts, _ = _read(task, found, (chosen,))
+    parts, notes = _read(task, found, (chosen,))
     if chosen not in parts:
         raise Fault(f"{name}: no {chosen} part in {found.where}; choose from {', '.join(found.parts)}")
-    return parts[chosen]
+    return TextToScore(part=chosen, examples=parts[chosen], source="; ".join(notes))
 
 
 def _read(task: TextTask, found: Found, wanted: tuple[str, ...]) -> tuple[dict[str, TextExamples], list[str]]:

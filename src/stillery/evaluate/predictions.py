@@ -7,17 +7,16 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 import torch
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from transformers import PreTrainedModel
 
-from stillery.atomic import atomic_file
 from stillery.data.batches import collate, in_order
 from stillery.data.examples import Examples
 from stillery.data.labels import Labels
 from stillery.data.tokens import Tokens
+from stillery.data.writing import write_rows
 from stillery.evaluate.metrics import predicted
 from stillery.evaluate.mode import device_of, evaluating
 from stillery.faults import Fault
@@ -70,7 +69,7 @@ def named_sets(values: NDArray[Any], labels: Labels) -> list[list[str]]:
 def write_predictions(
     path: Path, examples: Examples, labels: Labels, logits: NDArray[Any], teacher_logits: NDArray[Any] | None = None
 ) -> None:
-    """Write one row per example to a Parquet file, whole or not at all.
+    """Write one row per example to a file in the format of its suffix, whole or not at all.
 
     Columns: `id`, `label` (gold: class name, list of names or number, null without one), `prediction`,
     `probabilities` (a list; for regression the value), and with a teacher `teacher_prediction` and
@@ -80,8 +79,8 @@ def write_predictions(
     columns |= _outputs("", logits, labels)
     if teacher_logits is not None:
         columns |= _outputs("teacher_", teacher_logits, labels)
-    with atomic_file(path) as part:
-        pq.write_table(pa.table(columns), part)
+    with write_rows(path, list(columns), {name: column.type for name, column in columns.items()}) as writer:
+        writer.write(columns)
 
 
 def _outputs(prefix: str, logits: NDArray[Any], labels: Labels) -> dict[str, pa.Array]:

@@ -13,7 +13,15 @@ from numpy.typing import NDArray
 from stillery.evaluate.bootstrap import bounds
 from stillery.faults import Fault
 
-__all__ = ["TextDifference", "TextScores", "label_accuracy", "perplexity", "text_difference", "text_scores"]
+__all__ = [
+    "TextDifference",
+    "TextScores",
+    "label_accuracy",
+    "need_sacrebleu",
+    "perplexity",
+    "text_difference",
+    "text_scores",
+]
 
 LEVEL = 0.95
 
@@ -74,6 +82,16 @@ def text_difference(
     return TextDifference(**values, intervals=spread)
 
 
+def need_sacrebleu() -> None:
+    """Refuse early when texts are to be scored by BLEU and chrF and sacrebleu is not installed."""
+    try:
+        import sacrebleu  # noqa: F401
+    except ModuleNotFoundError:
+        raise Fault(
+            'BLEU and chrF need the package sacrebleu; install with: pip install "stillery[generation]"'
+        ) from None
+
+
 def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.int64]:
     """The class `[n]` each generated text names, where case and surrounding spaces do not count.
 
@@ -125,13 +143,10 @@ def _measured(systems: Sequence[Sequence[str]], references: Sequence[Sequence[st
     """What each metric counts in the outputs of each system."""
     for outputs in systems:
         _check(outputs, references)
-    try:
-        from sacrebleu.metrics.bleu import BLEU
-        from sacrebleu.metrics.chrf import CHRF
-    except ModuleNotFoundError:
-        raise Fault(
-            'BLEU and chrF need the package sacrebleu; install with: pip install "stillery[generation]"'
-        ) from None
+    need_sacrebleu()
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
     # sacrebleu takes the first references of all texts, then the second ones, ...; it skips None, but not "".
     most = max(map(len, references))
     streams: Any = [[right[place] if place < len(right) else None for right in references] for place in range(most)]

@@ -21,6 +21,7 @@ class Facts:
     data: str
     origin: tuple[str, ...]
     paper: str | None = None
+    several_labels: bool = False
 
 
 _TAGS = {None: "text-classification", "encoder-decoder": "translation", "decoder": "text-generation"}
@@ -65,6 +66,8 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
         between = "{:.2f} to {:.2f}".format(*metrics["intervals"][name]) if name in metrics["intervals"] else "-"
         teacher = metrics.get("teacher_metrics", {}).get(name)
         lines += [f"| {name} | {value:.2f} | {between} | {'-' if teacher is None else f'{teacher:.2f}'} |"]
+    if "no_label" in metrics:
+        lines += ["", f"Texts that name no class, which count as wrong: {metrics['no_label']}."]
     if "agreement" in metrics:
         lines += ["", f"Agreement with the teacher: {metrics['agreement']:.2f}%."]
     job = "distill" if isinstance(run, Distill) else "finetune"
@@ -88,5 +91,7 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
         lines += ["tokenizer.decode(written[0], skip_special_tokens=True)", "```", ""]
     else:
         lines += ["```python", "from transformers import pipeline", ""]
-        lines += ['pipeline("text-classification", model="THIS_FOLDER")("some text")', "```", ""]
+        # Without it a pipeline shows the likeliest label alone.
+        every = ", top_k=None" if facts.several_labels else ""
+        lines += [f'pipeline("text-classification", model="THIS_FOLDER"{every})("some text")', "```", ""]
     return "\n".join(lines)

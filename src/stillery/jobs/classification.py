@@ -137,8 +137,11 @@ class ClassificationWork:
             collapsed=majority_collapse(self._logits(model, "dev", progress=False), parts.labels),
             outcome=outcome,
             length=self.limit,
-            facts=Facts(run=prepared.run, data=origin, origin=prepared.origin, paper=prepared.paper),
-        )
+            facts=Facts(
+                run=prepared.run, data=origin, origin=prepared.origin, paper=prepared.paper,
+                several_labels=parts.labels.multi,
+            ),
+        )  # fmt: skip
 
 
 def _pad(prepared: Prepared) -> int:

@@ -27,10 +27,11 @@ from stillery.jobs.inputs import (
     token_limit,
     tokens_of,
 )
+from stillery.jobs.outputs import check_file, check_folder
 from stillery.jobs.runfile import trained_on
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.text_evaluate import run_text_evaluate
-from stillery.jobs.text_kind import writes_text
+from stillery.jobs.text_kind import check_no_search, writes_text
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import say
 
@@ -72,12 +73,14 @@ def run_evaluate(
     A model that writes text is scored by what it writes. `predictions` is a file for every example's outcome.
     `submission` is a folder for the predictions on a GLUE task's unlabelled test part, as the leaderboard wants them.
     """
+    if data.unlabelled:
+        raise Fault("--unlabelled is for stillery distill: scoring needs what is right")
+    writing, decoding = writing or TextSettings(), decoding or DecodingSettings()
     if writes_text(model):
         if submission is not None:
             raise Fault("--submission is for classifiers")
         return run_text_evaluate(
-            model, data, writing or TextSettings(), decoding or DecodingSettings(), against=against, part=part,
-            batch_size=batch_size, predictions=predictions,
+            model, data, writing, decoding, against=against, part=part, batch_size=batch_size, predictions=predictions
         )  # fmt: skip
     check_batch_size(batch_size)
     faults = Gathered()
@@ -86,6 +89,7 @@ def run_evaluate(
     scoring: Scoring | None = None
     tests: Mapping[str, Examples] = {}
     groups: Groups | None = None
+    check_no_search(writing, decoding, faults)
     with faults.catch():
         loaded = load_classifier(model)
     with faults.catch():
@@ -99,6 +103,10 @@ def run_evaluate(
     if submission is not None:
         with faults.catch():
             tests = _tests(data)
+            check_folder(submission, "--submission")
+    if predictions is not None:
+        with faults.catch():
+            check_file(predictions, "--predictions", data.data)
     faults.raise_any()
     assert loaded is not None and scoring is not None
     for note in scoring.notes:

@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
-import os
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stillery.atomic import atomic_file, remove_leftovers
 from stillery.faults import Fault
+from stillery.jobs.outputs import check_folder
 from stillery.jobs.runfile import read_toml, to_toml
-from stillery.jobs.settings import Distill, Finetune
+from stillery.jobs.settings import GROUPS, DecodingSettings, Distill, Finetune, setting_names
+from stillery.progress import say
+from stillery.setting import option_name
 
 __all__ = ["begin", "check_place", "finished", "is_done", "read_metrics", "write_json"]
+
+_DEFAULTS = {
+    item.name: item.default
+    for group in GROUPS.values()
+    for item in dataclasses.fields(group)
+    if item.default not in (None, dataclasses.MISSING)
+}
 
 
 def finished(out: Path) -> bool:
@@ -24,12 +34,8 @@ def finished(out: Path) -> bool:
 
 def check_place(out: Path) -> None:
     """Refuse a place where no run can be: a file, or a folder that holds something else."""
+    check_folder(out, "--out")
     try:
-        nearest = next(path for path in (out, *out.absolute().parents) if path.exists())
-        if not nearest.is_dir():
-            raise Fault(f"--out {out}: {nearest} is a file; give a folder")
-        if not os.access(nearest, os.W_OK | os.X_OK):
-            raise Fault(f"--out {out}: {nearest} cannot be written to; give another folder")
         if out.is_dir() and not (out / "run.toml").is_file() and any(out.iterdir()):
             raise Fault(f"--out {out} is not empty and holds no run: give another folder")
     except OSError as error:
@@ -42,6 +48,8 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool) -> bool:
     if not (out / "run.toml").is_file():
         return False
     different = _differences(read_toml(out / "run.toml"), tomllib.loads(to_toml(run)))
+    if different and resume and _only_search(different, run):
+        return _searched_otherwise(out, different)
     if different:
         raise Fault(f"--out {out} holds another run (it differs in {', '.join(different)}): give another folder")
     if resume:
@@ -51,21 +59,40 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool) -> bool:
     raise Fault(f"--out {out} holds this run, unfinished: go on with --resume, or give another folder")
 
 
+def _only_search(different: Sequence[str], run: Finetune | Distill) -> bool:
+    """Whether two runs are trained alike, and differ in how texts are then searched for alone."""
+    trained_on = isinstance(run, Distill) and run.method.sequence_level
+    return not trained_on and set(different) <= set(setting_names(DecodingSettings))
+
+
+def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
+    """Go on with an unfinished run; the scores of a finished one are those of its own search."""
+    names = ", ".join(map(option_name, different))
+    if finished(out):
+        raise Fault(f"--out {out} holds this run, finished with another {names}: score it with stillery evaluate {out}")
+    say(f"{out}: the run goes on, and its texts are searched for with the {names} given now")
+    return False
+
+
 def begin(out: Path, run: Finetune | Distill) -> None:
     """Make the folder of a run, or clear it of what a killed process left half-written."""
     try:
         if (out / "run.toml").is_file():
             remove_leftovers(out)
-        else:
-            _write_text(out / "run.toml", to_toml(run))
+        # Of a run that goes on, too: its texts may be searched for with other settings now.
+        _write_text(out / "run.toml", to_toml(run))
     except OSError as error:
         raise Fault(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """The settings in which two runs differ, and the inputs whose content does."""
+    """The settings in which two runs differ, and the inputs whose content does.
+
+    A file older than a setting means its default.
+    """
     before, now = _inputs(ours), _inputs(theirs)
     names = sorted((ours.keys() | theirs.keys()) - {"fingerprints"})
+    ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
     inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]
     changed = [name for name in inputs if before.get(name) != now.get(name) and name not in settings]

@@ -11,7 +11,7 @@ import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.data.examples import Examples, Parts, load, load_for_scoring, load_texts
-from stillery.data.folders import PARTS
+from stillery.data.folders import PARTS, scored_part
 from stillery.data.labels import Labels
 from stillery.data.mapping import map_labels
 from stillery.data.tasks import find_task, load_task, load_task_to_score
@@ -120,7 +120,7 @@ def to_score(data: DataSettings, labels: Labels, part: str | None) -> Scoring:
         multi_label=data.multi_label,
         label_separator=data.label_separator,
     )
-    return Scoring(name=path.resolve().name, part=part, examples=examples, labels=labels)
+    return Scoring(name=path.resolve().name, part=scored_part(path, part), examples=examples, labels=labels)
 
 
 def groups_of(scoring: Scoring, labels: Labels, name: str) -> Groups:

@@ -17,6 +17,7 @@ from stillery.evaluate.metrics import predicted
 from stillery.evaluate.predictions import named_sets, predict_logits, probabilities
 from stillery.faults import Fault, Gathered
 from stillery.jobs.inputs import check_batch_size, to_device, token_limit
+from stillery.jobs.outputs import check_file
 from stillery.jobs.runfile import trained_length
 from stillery.jobs.settings import DataSettings
 from stillery.models.load import Loaded, load_classifier
@@ -79,8 +80,8 @@ def _checked(
     faults = Gathered()
     loaded: Loaded | None = None
     file: TextFile | None = None
-    if _is_same(out, data):
-        faults.add(f"--out {out} is the input file: give another name")
+    with faults.catch():
+        check_file(out, "--out", data)
     with faults.catch():
         loaded = load_classifier(model)
         labels = Labels.of_model(loaded.model.config)
@@ -92,13 +93,6 @@ def _checked(
     if clash:
         raise Fault(f"{data.name}: the column {clash[0]!r} is there already; rename or remove it")
     return loaded, labels, file
-
-
-def _is_same(one: Path, other: Path) -> bool:
-    try:
-        return one.samefile(other)
-    except OSError:
-        return False
 
 
 def _added(labels: Labels) -> list[str]:

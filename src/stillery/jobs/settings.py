@@ -331,7 +331,7 @@ def _check_source(given: Mapping[str, Any], named: Named, faults: Gathered) -> s
         return {"data", "task"}
     if "data_dir" in given and "task" not in given:
         faults.add(f"{named('data_dir')} is where a task's files are, and no {task} is given")
-    for name in ("text", "text_pair", "label", "regression", "multi_label", "label_separator"):
+    for name in ("text", "text_pair", "label", "regression", "multi_label", "label_separator", "source", "target"):
         if "task" in given and name in given:
             faults.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
     return set()

@@ -26,7 +26,7 @@ from stillery.jobs.settings import EXAMPLES, Asked, DataSettings, Distill, Metho
 from stillery.jobs.teacher_texts import TeacherTexts, teacher_texts
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
-from stillery.jobs.text_scores import decoding_of
+from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.text_student import make_generator
 from stillery.jobs.writing import Writing, text_fingerprint
 from stillery.models.choices import LAYER_CHOICES
@@ -82,6 +82,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         with faults.catch():
             parts, scored = text_parts_of(run.data, run.writing)
             parts, conditions = drawn(run.condition, parts)
+            need_scorer(scored.values())
     with faults.catch():
         texts = _supplementary(run.method, run.data, run.writing)
         if recipe is not None:

@@ -8,9 +8,11 @@ from typing import Any
 from stillery.evaluate.generate import Decoding
 from stillery.faults import Gathered
 from stillery.jobs.inputs import check_batch_size, to_device
+from stillery.jobs.outputs import check_file
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.text_inputs import Reading, TextScored, text_to_score
-from stillery.jobs.text_scores import Written, decoding_of, text_evaluation, write_outputs, written_by
+from stillery.jobs.text_kind import check_no_classes
+from stillery.jobs.text_scores import Written, decoding_of, need_scorer, text_evaluation, write_outputs, written_by
 from stillery.models.load import Loaded, load_generator
 from stillery.progress import say
 
@@ -38,8 +40,14 @@ def run_text_evaluate(
         loaded = load_generator(model)
     with faults.catch():
         teacher = load_generator(against) if against is not None else None
-    with faults.catch():
-        scored = text_to_score(data, writing, part)
+    check_no_classes(data, faults)
+    if not faults.lines:
+        with faults.catch():
+            scored = text_to_score(data, writing, part)
+            need_scorer([scored])
+    if predictions is not None:
+        with faults.catch():
+            check_file(predictions, "--predictions", data.data)
     faults.raise_any()
     assert loaded is not None and scored is not None
     if scored.note:

@@ -12,7 +12,7 @@ from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
-from stillery.jobs.text_scores import decoding_of
+from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.writing import Writing, text_fingerprint
 from stillery.models.load import Loaded, fingerprint, load_generator
 from stillery.recipe import Stage
@@ -40,6 +40,7 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
         with faults.catch():
             parts, scored = text_parts_of(run.data, run.writing)
             parts, conditions = drawn(run.condition, parts)
+            need_scorer(scored.values())
     if asked.clear("model"):
         with faults.catch():
             model = load_generator(run.model)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from stillery.data.benchmarks import TASKS
-from stillery.data.folders import PARTS
+from stillery.data.folders import PARTS, scored_part
 from stillery.data.glue_text import glue_as_text, label_words
 from stillery.data.labels import Labels
 from stillery.data.task import Task
@@ -71,7 +71,7 @@ def text_to_score(data: DataSettings, writing: TextSettings, part: str | None) -
             raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
         path = Path(data.data)
         examples = load_text_to_score(path, part=part, source=writing.source, target=writing.target)
-        return TextScored(task=path.resolve().name, part=part, examples=examples)
+        return TextScored(task=path.resolve().name, part=scored_part(path, part), examples=examples)
     if data.task in TASKS:
         task = _classes(data.task)
         found = load_task_to_score(data.task, task.labels, part, _data_dir(data))
@@ -86,8 +86,8 @@ def text_to_score(data: DataSettings, writing: TextSettings, part: str | None) -
             gold=found.examples.labels,
             metrics=task.metrics,
         )
-    examples = load_text_task_to_score(data.task, part, _data_dir(data))
-    return TextScored(task=data.task, part=part, examples=examples)
+    chosen = load_text_task_to_score(data.task, part, _data_dir(data))
+    return TextScored(task=data.task, part=chosen.part, examples=chosen.examples, note=chosen.source)
 
 
 def _glue_parts(data: DataSettings) -> tuple[TextParts, dict[str, TextScored]]:

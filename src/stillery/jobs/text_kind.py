@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 
 from stillery.faults import Fault, Gathered
-from stillery.jobs.settings import DecodingSettings, Distill, Finetune, TextSettings
+from stillery.jobs.settings import DataSettings, DecodingSettings, Distill, Finetune, TextSettings
 from stillery.models.load import model_kind
 from stillery.setting import option_name
 
-__all__ = ["check_no_text", "writes_text"]
+__all__ = ["check_no_classes", "check_no_search", "check_no_text", "writes_text"]
 
 
 def writes_text(model: str) -> bool:
@@ -22,7 +22,8 @@ def writes_text(model: str) -> bool:
 
 def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
     """Note every setting of a classifier's run that is for models that write text."""
-    names = _changed(run.writing) + _changed(run.decoding)
+    check_no_search(run.writing, run.decoding, faults)
+    names: list[str] = []
     if isinstance(run, Distill):
         student, method = run.student, run.method
         extra = {"encoder_layers": student.encoder_layers, "decoder_layers": student.decoder_layers,
@@ -30,6 +31,23 @@ def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
                  "sequence_level": method.sequence_level or None, "on_policy": method.on_policy or None,
                  "drop_start": method.drop_start or None}  # fmt: skip
         names += [name for name, value in extra.items() if value is not None]
+    _refuse(names, faults)
+
+
+def check_no_search(writing: TextSettings, decoding: DecodingSettings, faults: Gathered) -> None:
+    """Note what is said to a classifier about texts to write, and how they are searched for."""
+    _refuse(_changed(writing) + _changed(decoding), faults)
+
+
+def check_no_classes(data: DataSettings, faults: Gathered) -> None:
+    """Note what is said about labels to a model that writes text."""
+    given = {"text": data.text, "text_pair": data.text_pair, "label": data.label, "regression": data.regression,
+             "multi_label": data.multi_label, "label_separator": data.label_separator}  # fmt: skip
+    for name in (name for name, value in given.items() if value is not None):
+        faults.add(f"{option_name(name)} is for classifiers: a model that writes text has --source and --target")
+
+
+def _refuse(names: list[str], faults: Gathered) -> None:
     for name in names:
         faults.add(f"{option_name(name)} is for models that write text, such as T5 or Llama; this one is a classifier")
 

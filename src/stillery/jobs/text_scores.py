@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,13 +22,13 @@ from stillery.data.writing import write_rows
 from stillery.evaluate.generate import Decoding, generate
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.text_loss import token_loss
-from stillery.evaluate.text_metrics import label_accuracy, perplexity, text_difference, text_scores
+from stillery.evaluate.text_metrics import label_accuracy, need_sacrebleu, perplexity, text_difference, text_scores
 from stillery.faults import Fault
 from stillery.jobs.settings import DecodingSettings
 from stillery.jobs.text_inputs import Reading, TextScored
 from stillery.progress import say
 
-__all__ = ["Written", "decoding_of", "text_evaluation", "write_outputs", "written_by"]
+__all__ = ["Written", "decoding_of", "need_scorer", "text_evaluation", "write_outputs", "written_by"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,6 +38,12 @@ class Written:
     outputs: list[str]
     seconds: float
     loss: float | None
+
+
+def need_scorer(scored: Iterable[TextScored]) -> None:
+    """Refuse early what could not be scored in the end; texts that name classes need nothing."""
+    if any(one.labels is None for one in scored):
+        need_sacrebleu()
 
 
 def decoding_of(settings: DecodingSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
@@ -129,8 +135,10 @@ def _classes(scored: TextScored, student: Written, teacher: Written | None) -> d
     found = evaluation(
         scored.task, scored.gold, logits[0], scored.labels, logits[1] if teacher else None, scored.metrics
     )
-    unknown = int((label_accuracy(student.outputs, scored.words) < 0).sum())
-    return found | {"no_label": unknown}
+    for key, written in (("no_label", student), ("teacher_no_label", teacher)):
+        if written is not None:
+            found[key] = int((label_accuracy(written.outputs, scored.words) < 0).sum())
+    return found
 
 
 def _chosen(

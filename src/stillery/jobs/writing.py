@@ -108,7 +108,8 @@ class WritingWork:
 
     def score(self, model: PreTrainedModel) -> Mapping[str, float]:
         """How likely the dev part's texts are: the mean log likelihood of a token decides, the higher the better."""
-        loss = token_loss(model, self.dev, pad_id=self._pad_id, description="dev")
+        size = self.prepared.run.training.batch_size
+        loss = token_loss(model, self.dev, pad_id=self._pad_id, batch_size=size, description="dev")
         return {"log_likelihood": -loss, "perplexity": perplexity(loss)}
 
     def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
