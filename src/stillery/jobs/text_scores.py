@@ -1,4 +1,4 @@
-"""Have a model write texts and score them: BLEU and chrF, or the classes their words name; loss and perplexity."""
+"""Have a model write texts and score them: BLEU and chrF, or the labels their words name; loss and perplexity."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from stillery.data.glue_text import MIDDLE, written_scores
 from stillery.data.labels import Labels
 from stillery.data.text_tokens import TextTokens
 from stillery.data.tokens import Tokens
@@ -128,14 +129,16 @@ def _classes(scored: TextScored, student: Written, teacher: Written | None) -> d
     found = evaluation(
         scored.task, scored.gold, logits[0], scored.labels, logits[1] if teacher else None, scored.metrics
     )
+    if scored.labels.regression:
+        return found | {"no_label": int(np.isnan(written_scores(student.outputs)).sum())}
     unknown = int((label_accuracy(student.outputs, scored.words) < 0).sum())
     return found | {"no_label": unknown}
 
 
-def _chosen(
-    outputs: Sequence[str], words: Sequence[str], gold: NDArray[np.int64], labels: Labels
-) -> NDArray[np.float32]:
-    """The class each text names, as logits; a text that names none counts as a wrong one."""
+def _chosen(outputs: Sequence[str], words: Sequence[str], gold: NDArray[Any], labels: Labels) -> NDArray[np.float32]:
+    """The class each text names, as logits, where one that names none counts as a wrong one; or the score it is."""
+    if labels.regression:
+        return np.nan_to_num(written_scores(outputs), nan=MIDDLE)[:, None]
     named = label_accuracy(outputs, words)
     named = np.where(named < 0, (gold + 1) % labels.count, named)
     return np.eye(labels.count, dtype=np.float32)[named]
