@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tokenizers import Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Split
@@ -12,9 +14,9 @@ SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 FRAMES = {"t5": "$A </s>", "bart": "<s> $A </s>", "gpt2": None, "llama": "<s> $A"}
 
 
-def word_tokenizer(family: str, longest: int = 1000) -> PreTrainedTokenizerFast:
-    """Words w0 to w99, a line break and a few others are one token each; spaces are none."""
-    words = [*SPECIAL, "\n", ":", "translate", "answer", *(f"w{number}" for number in range(100))]
+def word_tokenizer(family: str, longest: int = 1000, more: Sequence[str] = ()) -> PreTrainedTokenizerFast:
+    """Words w0 to w99, a line break and a few others, and `more`, are one token each; spaces are none."""
+    words = [*SPECIAL, "\n", ":", "translate", "answer", *(f"w{number}" for number in range(100)), *more]
     backend = Tokenizer(WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     backend.pre_tokenizer = Split(" ", "removed")
     frame = FRAMES[family]

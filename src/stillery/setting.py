@@ -42,9 +42,10 @@ def setting(
     most: float | None = None,
     above: float | None = None,
     choices: tuple[str, ...] | None = None,
+    blank: bool = False,
 ) -> Any:
-    """A dataclass field that knows its help text and what values it may take."""
-    limits = {"least": least, "most": most, "above": above, "choices": choices}
+    """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them."""
+    limits = {"least": least, "most": most, "above": above, "choices": choices, "blank": blank}
     return field(default=default, metadata={"help": help, **limits})
 
 
@@ -67,7 +68,7 @@ def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
         value = float(value)
     if type(value) is not kind:
         return f"{name} is {value!r}: give {_WORDS[kind]}"
-    if value == "":
+    if value == "" and not limits.get("blank"):
         return f"{name} is empty: give a text, or leave it out"
     if kind is float and not math.isfinite(value):
         return f"{name} is {value!r}: give a finite number"

@@ -74,6 +74,9 @@ def test_what_is_said_beside_a_run_file_wins(tmp_path: Path):
     assert run.fingerprints == {"teacher": "y"}
     assert ask(Distill, {"teacher": "z"}, file).run.fingerprints == {"data": "x"}
     assert ask(Distill, {"max_length": 9}, file).run.fingerprints == {"data": "x", "teacher": "y"}
+    file.write_text('teacher = "t"\ndata = "d.csv"\nencoder_layers = 3\ndecoder_layers = 2\n')
+    student = ask(Distill, {"layers": 1}, file).run.student
+    assert (student.layers, student.encoder_layers, student.decoder_layers) == (1, None, None)
 
 
 @pytest.mark.parametrize(

@@ -17,12 +17,12 @@ from stillery.setting import kind_of, option_name
 __all__ = ["method_options", "with_settings"]
 
 
-def _layer_list(text: str) -> list[int]:
+def _layer_list(text: str, option: str) -> list[int]:
     """Layer numbers from text such as 2,5,8."""
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
-        raise Fault(f"--copy-layers {text}: give layer numbers with commas, such as 2,5,8") from None
+        raise Fault(f"{option} {text}: give layer numbers with commas, such as 2,5,8") from None
 
 
 def method_options(given: Sequence[str]) -> dict[str, Any]:
@@ -70,6 +70,7 @@ def with_settings(*groups: type) -> Callable[[Callable[..., None]], Callable[...
     annotations = {
         item.name: _annotation(item, hints[group][item.name]) for group in groups for item in dataclasses.fields(group)
     }
+    lists = [name for group in groups for name, hint in hints[group].items() if kind_of(hint) is tuple]
     added = [
         inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
         for name, annotation in annotations.items()
@@ -85,9 +86,9 @@ def with_settings(*groups: type) -> Callable[[Callable[..., None]], Callable[...
         def run(**given: Any) -> None:
             # An option that may be given again is an empty list when it is not.
             said = {name: value for name in annotations if (value := given.pop(name)) not in (None, [])}
-            for name, read in (("copy_layers", _layer_list), ("options", method_options)):
-                if name in said:
-                    said[name] = read(said[name])
+            said |= {name: _layer_list(said[name], option_name(name)) for name in lists if name in said}
+            if "options" in said:
+                said["options"] = method_options(said["options"])
             command(**given, settings=said)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from numpy.typing import NDArray
 
 from stillery.data.examples import Examples
+from stillery.data.labels import NUMBER
 from stillery.data.task import Task
 from stillery.data.text_examples import TextExamples
 from stillery.faults import Fault
 
-__all__ = ["GLUE_FORMATS", "glue_as_text", "label_words"]
+__all__ = ["GLUE_FORMATS", "MIDDLE", "glue_as_text", "label_words", "written_scores"]
 
 GLUE_FORMATS = {
     "cola": "cola sentence: {text}",
@@ -27,17 +31,26 @@ GLUE_FORMATS = {
 
 STEPS = 5
 HIGHEST = 5
+MIDDLE = HIGHEST / 2
+"""What a text that is no number counts as where scores are compared: it says nothing, for high or for low."""
 
 
 def label_words(task: Task) -> tuple[str, ...]:
-    """The text T5 writes for each class, in the task's order; for STS-B the scores 0.0, 0.2, ..., 5.0.
-
-    A generated score's class is five times the score, so that `label_accuracy(outputs, words) / 5` is the score.
-    """
+    """The text T5 writes for each class, in the task's order; for STS-B the scores 0.0, 0.2, ..., 5.0."""
     _check(task)
     if task.labels.regression:
         return tuple(f"{step / STEPS:.1f}" for step in range(HIGHEST * STEPS + 1))
     return task.labels.names
+
+
+def written_scores(outputs: Sequence[str]) -> NDArray[np.float32]:
+    """The score `[n]` each generated text is, whatever its decimals, cut to 0 and 5; NaN for one that is no number.
+
+    >>> written_scores(["3.8", " 4", "-1", "7.25", "3.8 or so", ""])
+    array([3.8, 4. , 0. , 5. , nan, nan], dtype=float32)
+    """
+    found = [float(text) if NUMBER.fullmatch(text.strip()) else np.nan for text in outputs]
+    return np.array(np.clip(found, 0, HIGHEST), dtype=np.float32)
 
 
 def glue_as_text(task: Task, examples: Examples) -> TextExamples:

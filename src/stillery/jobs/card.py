@@ -29,7 +29,7 @@ _TAGS = {None: "text-classification", "encoder-decoder": "translation", "decoder
 
 def _layers(student: StudentSettings) -> str:
     both = [student.encoder_layers or student.layers, student.decoder_layers or student.layers]
-    return str(student.layers) if both[0] == both[1] else "+".join(map(str, both))
+    return str(both[0]) if both[0] == both[1] else "+".join(map(str, both))
 
 
 def card(facts: Facts, metrics: Mapping[str, Any]) -> str:

@@ -22,12 +22,7 @@ from stillery.jobs.settings import Distill
 from stillery.terms import Kind
 from stillery.train.loop import Outcome, TrainingData
 
-__all__ = ["Classification", "data_fingerprint"]
-
-
-def data_fingerprint(parts: Parts) -> str:
-    """A hash of all parts."""
-    return "-".join(part.fingerprint[:16] for part in (parts.train, parts.dev, parts.test) if part is not None)
+__all__ = ["Classification"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,20 +12,21 @@ from stillery import methods
 from stillery.data.examples import Examples, Parts
 from stillery.data.labels import Labels
 from stillery.faults import Gathered
-from stillery.jobs.classification import Classification, data_fingerprint
+from stillery.jobs.classification import Classification
 from stillery.jobs.conditions import under
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of, supplementary_texts
 from stillery.jobs.method import resolved_method, resolved_student
+from stillery.jobs.prints import distill_prints
 from stillery.jobs.recipe import (
     check_learns,
     check_one_class,
     check_steps,
+    check_supplementary,
     check_unlabelled,
     chosen_recipe,
     on_supplementary,
-    recipe_fingerprint,
     with_another_teacher,
     without_labels,
 )
@@ -34,9 +35,8 @@ from stillery.jobs.settings import EXAMPLES, Asked, Distill
 from stillery.jobs.student import make_student
 from stillery.jobs.text_distill import prepare_text_distill
 from stillery.jobs.text_kind import check_no_text, writes_text
-from stillery.models.choices import LAYER_CHOICES
 from stillery.models.family import sizes
-from stillery.models.load import Loaded, check_same_tokenizer, fingerprint, load_classifier, weights_fingerprint
+from stillery.models.load import Loaded, check_same_tokenizer, load_classifier
 from stillery.models.projected import head_of
 from stillery.models.student import Student
 from stillery.recipe import Clock, Recipe, Stage
@@ -48,10 +48,12 @@ __all__ = ["prepare_distill", "run_distill"]
 
 def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
     """Load and check everything; all faults are reported together."""
-    if asked.clear("teacher") and writes_text(asked.run.teacher):
+    writes = writes_text(asked.run.teacher) if asked.clear("teacher") else None
+    if writes:
         return prepare_text_distill(asked, out, own)
     run, faults = asked.run, asked.gathered()
-    check_no_text(run, faults)
+    if writes is not None:
+        check_no_text(run, faults)
     recipe: Recipe | None = None
     teacher: Loaded | None = None
     ild_teacher: Loaded | None = None
@@ -75,19 +77,21 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     if asked.clear("teacher"):
         with faults.catch():
             teacher = load_classifier(run.teacher)
-    with faults.catch():
-        ild_teacher = _ild_teacher(run.method.ild_teacher, teacher)
-    if asked.clear(*EXAMPLES):
+    if writes is not None:
+        with faults.catch():
+            ild_teacher = _ild_teacher(run.method.ild_teacher, teacher)
+    # Without a teacher nobody knows what the data should hold: labels, or texts to write.
+    if writes is not None and asked.clear(*EXAMPLES):
         with faults.catch():
             parts = parts_of(run.data, Labels.of_model(teacher.model.config) if teacher else None)
             parts, conditions = under(run.condition, parts)
     texts: Examples | None = None
     with faults.catch():
-        texts = supplementary_texts(run.method, run.data)
-        if recipe is not None:
-            recipe = on_supplementary(recipe, texts is not None)
-    if run.method.ild_max_length is not None and run.method.ild_data is None and run.method.ild_task is None:
-        faults.add("--ild-max-length is for the texts of --ild-data or --ild-task, and neither is given")
+        check_supplementary(run.method)
+        if writes is not None:
+            texts = supplementary_texts(run.method, run.data)
+            if recipe is not None:
+                recipe = on_supplementary(recipe, texts is not None)
     if recipe is not None and parts is not None:
         check_steps(recipe.stages, run.training, len(parts.train), faults)
         if parts.labels.multi:
@@ -116,15 +120,10 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
                     check_stages([stage], sizes(ours), sizes(teaching), clock, (ours, teaching))
     faults.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
-    prints = {"data": data_fingerprint(parts), "teacher": fingerprint(teacher)}
-    if ild_teacher is not None:
-        prints["ild_teacher"] = fingerprint(ild_teacher)
-    if texts is not None:
-        prints["ild_data"] = texts.fingerprint[:16]
-    if run.method.recipe is not None:
-        prints["recipe"] = recipe_fingerprint(recipe, run.method.recipe)
-    if run.student.init_from is not None or settings.init not in (*LAYER_CHOICES, "random"):
-        prints["init"] = weights_fingerprint(student.model)
+    prints = distill_prints(
+        run, settings, parts=parts, teacher=teacher, ild_teacher=ild_teacher, texts=texts, recipe=recipe,
+        student=student,
+    )  # fmt: skip
     check_fingerprints(run.fingerprints, prints)
     depth, taught_by = sizes(student.model.config).layers, {"task": teacher, "supplementary": ild_teacher or teacher}
     resolved = dataclasses.replace(

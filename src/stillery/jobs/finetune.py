@@ -9,11 +9,12 @@ from typing import Any
 import torch
 
 from stillery.data.examples import Parts
-from stillery.jobs.classification import Classification, data_fingerprint
+from stillery.jobs.classification import Classification
 from stillery.jobs.conditions import under
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of
+from stillery.jobs.prints import data_fingerprint
 from stillery.jobs.restarts import until_it_learns
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
@@ -27,10 +28,12 @@ __all__ = ["prepare_finetune", "run_finetune"]
 
 def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
     """Load and check everything; all faults are reported together."""
-    if asked.clear("model") and writes_text(asked.run.model):
+    writes = writes_text(asked.run.model) if asked.clear("model") else None
+    if writes:
         return prepare_text_finetune(asked, out)
     run, faults = asked.run, asked.gathered()
-    check_no_text(run, faults)
+    if writes is not None:
+        check_no_text(run, faults)
     parts: Parts | None = None
     conditions: dict[str, Any] = {}
     model: Loaded | None = None
@@ -40,7 +43,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
     check_training(run.training, faults)
     if run.data.unlabelled:
         faults.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
-    elif asked.clear(*EXAMPLES):
+    elif writes is not None and asked.clear(*EXAMPLES):
         with faults.catch():
             parts, conditions = under(run.condition, parts_of(run.data, None))
     if asked.clear("model"):

@@ -65,8 +65,6 @@ def supplementary_texts(method: MethodSettings, like: DataSettings) -> Examples 
     data, task = method.ild_data, method.ild_task
     if data is None and task is None:
         return None
-    if data is not None and task is not None:
-        raise Fault("both --ild-data and --ild-task are given: give one")
     if task is not None:
         return dataclasses.replace(load_task(task, data_dir=_data_dir(like)).train, labels=None)
     assert data is not None

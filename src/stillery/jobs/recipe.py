@@ -21,6 +21,7 @@ __all__ = [
     "check_learns",
     "check_one_class",
     "check_steps",
+    "check_supplementary",
     "check_unlabelled",
     "chosen_recipe",
     "on_supplementary",
@@ -49,6 +50,15 @@ def recipe_fingerprint(recipe: Recipe, where: str) -> str:
     if file.is_file():
         digest.update(file.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def check_supplementary(method: MethodSettings) -> None:
+    """Refuse what does not go together about the texts for a stage of layers."""
+    given = [name for name in (method.ild_data, method.ild_task) if name is not None]
+    if len(given) > 1:
+        raise Fault("both --ild-data and --ild-task are given: give one")
+    if method.ild_max_length is not None and not given:
+        raise Fault("--ild-max-length is for the texts of --ild-data or --ild-task, and neither is given")
 
 
 def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:

@@ -87,6 +87,8 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         values = {name: value for name, value in values.items() if name not in ("data", "task")}
     if said.keys() & {"ild_data", "ild_task"}:
         values = {name: value for name, value in values.items() if name not in ("ild_data", "ild_task")}
+    if "layers" in said:
+        values = {name: value for name, value in values.items() if name not in ("encoder_layers", "decoder_layers")}
     if "method" in said and said["method"] != values.get("method"):
         # Another method's options and weights mean nothing to this one.
         values = {

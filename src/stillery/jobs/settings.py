@@ -65,7 +65,9 @@ class TextSettings:
     prompt: str | None = setting(
         None, "What a decoder goes on from, with {source} in it.  [default: the source and a line break]"
     )
-    prefix: str | None = setting(None, "What stands before each source of an encoder-decoder.  [default: the task's]")
+    prefix: str | None = setting(
+        None, "What stands before each source of an encoder-decoder.  [default: the task's]", blank=True
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +124,8 @@ class StudentSettings:
         f"{', '.join(LAYER_CHOICES)}: which layers to copy; random; or a checkpoint folder.  [default: the method's]",
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")
+    copy_encoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its encoder, likewise.")
+    copy_decoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its decoder, likewise.")
     init_from: str | None = setting(None, "Copy layers from this pretrained model, not from the teacher.")
     head: str | None = setting(
         None, f"{', '.join(HEADS)}: the student's classifier.  [default: the method's]", choices=HEADS
@@ -139,6 +143,12 @@ class StudentSettings:
         choices=PROJECTORS,
     )
     freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that writes text.")
+    tie_embeddings: bool | None = setting(
+        None, "A decoder's head and token embeddings are one tensor.  [default: as the teacher has it]"
+    )
+    copy_embeddings: bool | None = setting(
+        None, "With --init random, start from the teacher's embeddings, in a model that writes text."
+    )
     allow_custom_head: bool | None = setting(
         None, "Allow a reused head that no plain model can hold; the student then loads with stillery only."
     )
@@ -250,12 +260,14 @@ EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max
 class Asked(Generic[Run]):
     """A run as it was asked for, and the faults found so far.
 
-    The settings in `wrong` hold their default, so that all else can still be checked and reported together.
+    The settings in `wrong` hold their default, so that all else can still be checked and reported together; those that
+    are not in `given` hold it because nothing was said.
     """
 
     run: Run
     faults: tuple[str, ...] = ()
     wrong: frozenset[str] = frozenset()
+    given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def clear(self, *names: str) -> bool:
         """Whether these settings are what was asked for."""
@@ -294,7 +306,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         wrong.add(subject)
     if not isinstance(made["fingerprints"], dict):
         faults.add(f"{named('fingerprints')} is {made['fingerprints']!r}: give a table")
-    return Asked(run=kind(**made), faults=tuple(faults.lines), wrong=frozenset(wrong))
+    return Asked(run=kind(**made), faults=tuple(faults.lines), wrong=frozenset(wrong), given=frozenset(given))
 
 
 def scoring_settings(

@@ -13,27 +13,28 @@ from stillery.evaluate.generate import Decoding, end_ids
 from stillery.faults import Gathered
 from stillery.jobs.folder import check_place
 from stillery.jobs.method import resolved_method, resolved_student
+from stillery.jobs.prints import distill_prints
 from stillery.jobs.recipe import (
     check_learns,
     check_steps,
+    check_supplementary,
     chosen_recipe,
     on_supplementary,
-    recipe_fingerprint,
     with_another_teacher,
 )
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
-from stillery.jobs.settings import EXAMPLES, Asked, DataSettings, Distill, MethodSettings, TextSettings
+from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings
+from stillery.jobs.taught import as_taught
 from stillery.jobs.teacher_texts import TeacherTexts, teacher_texts
 from stillery.jobs.text_conditions import drawn
-from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
+from stillery.jobs.text_inputs import Reading, TextScored, supplementary_named, text_parts_of, written_out
 from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.text_student import make_generator
-from stillery.jobs.writing import Writing, text_fingerprint
-from stillery.models.choices import LAYER_CHOICES
+from stillery.jobs.writing import Writing
 from stillery.models.family import kind_of, stack_sizes
 from stillery.models.generator import check_same_outputs
 from stillery.models.inputs import starts_with_padding
-from stillery.models.load import Loaded, fingerprint, load_generator, weights_fingerprint
+from stillery.models.load import Loaded, load_generator
 from stillery.models.student import Student
 from stillery.recipe import Clock, Pairs, Recipe, Stage
 from stillery.stacks import on_stacks
@@ -53,6 +54,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     parts: TextParts | None = None
     scored: dict[str, TextScored] = {}
     reading: Reading | None = None
+    other_reading: Reading | None = None
     texts: TextExamples | None = None
     student: Student | None = None
     conditions: dict[str, Any] = {}
@@ -65,6 +67,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     if asked.clear("teacher"):
         with faults.catch():
             teacher = load_generator(run.teacher)
+            run = as_taught(asked, faults)
     if asked.clear("method"):
         with faults.catch():
             if teacher is not None:
@@ -83,21 +86,24 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
             parts, scored = text_parts_of(run.data, run.writing)
             parts, conditions = drawn(run.condition, parts)
             need_scorer(scored.values())
+    other = supplementary_named(run.method, run.data, run.writing)
     with faults.catch():
-        texts = _supplementary(run.method, run.data, run.writing)
+        check_supplementary(run.method)
+        texts = text_parts_of(*other)[0].train if other is not None else None
         if recipe is not None:
             recipe = on_supplementary(recipe, texts is not None)
     if recipe is not None and parts is not None:
         check_steps(recipe.stages, run.training, len(parts.train), faults)
     settings = resolved_student(run.student, recipe)
-    if teacher is not None and asked.clear("layers", "encoder_layers", "decoder_layers"):
+    if teacher is not None and asked.clear(*_DEPTHS):
         with faults.catch():
-            student = make_generator(settings, teacher, run.training.seed)
+            student, settings = make_generator(settings, teacher, run.training.seed)
     if student is not None and teacher is not None:
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
         with faults.catch():
             reading = Reading.of(run.data, run.writing, configs)
             decoding = decoding_of(run.decoding, reading, configs)
+            other_reading = Reading.of(*other, configs) if other is not None else None
     clock = Clock(seed=run.training.seed)
     if student is not None and teacher is not None and recipe is not None:
         _check(recipe, student, teacher, ild_teacher or teacher, clock, faults)
@@ -108,21 +114,20 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     faults.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
     assert reading is not None
-    prints = {"data": text_fingerprint(parts), "teacher": fingerprint(teacher)}
-    if ild_teacher is not None:
-        prints["ild_teacher"] = fingerprint(ild_teacher)
-    if texts is not None:
-        prints["ild_data"] = texts.fingerprint[:16]
-    if run.method.recipe is not None:
-        prints["recipe"] = recipe_fingerprint(recipe, run.method.recipe)
-    if run.student.init_from is not None or settings.init not in (*LAYER_CHOICES, "random"):
-        prints["init"] = weights_fingerprint(student.model)
+    prints = distill_prints(
+        run, settings, parts=parts, teacher=teacher, ild_teacher=ild_teacher, texts=texts, recipe=recipe,
+        student=student,
+    )  # fmt: skip
     check_fingerprints(run.fingerprints, prints)
-    resolved = dataclasses.replace(run, student=settings, method=resolved_method(run.method), fingerprints=prints)
+    resolved = dataclasses.replace(
+        run, student=settings, method=resolved_method(run.method), fingerprints=prints,
+        writing=written_out(run.writing, reading),
+    )  # fmt: skip
     return Prepared(
         run=resolved,
         subject=Writing(
             parts=parts, scored=scored, reading=reading, decoding=decoding, supplementary=texts,
+            supplementary_reading=other_reading,
             rewrite=_rewriting(run, teacher, reading, decoding) if run.method.sequence_level else None,
         ),
         model=student.model,
@@ -138,6 +143,8 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         pairs=_pairs(recipe.stages, student, teacher, ild_teacher or teacher, clock),
     )  # fmt: skip
 
+
+_DEPTHS = ("layers", "encoder_layers", "decoder_layers", "copy_layers", "copy_encoder_layers", "copy_decoder_layers")
 
 _NORMALISED = {"t5": "joint", "mt5": "joint", "gpt2": "token", "llama": "token", "qwen2": "token", "qwen3": "token"}
 """How states are normalised where a method can and nothing is said: a residual stream grows from layer to layer."""
@@ -161,14 +168,6 @@ def _recipe(method: MethodSettings, own: Recipe | None, teacher: Loaded | None) 
         return recipe
     which: Any = method.stacks
     return on_stacks(recipe, kind_of(teacher.model.config), which=which, cross_attention=method.cross_attention)
-
-
-def _supplementary(method: MethodSettings, data: DataSettings, writing: TextSettings) -> TextExamples | None:
-    """Texts for a stage of layers: the training part of another task, file or folder, with its targets."""
-    if method.ild_data is None and method.ild_task is None:
-        return None
-    other = dataclasses.replace(data, data=method.ild_data, task=method.ild_task)
-    return text_parts_of(other, writing)[0].train
 
 
 def _rewriting(

@@ -10,7 +10,7 @@ from stillery.faults import Gathered
 from stillery.jobs.inputs import check_batch_size, to_device
 from stillery.jobs.outputs import check_file
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
-from stillery.jobs.text_inputs import Reading, TextScored, text_to_score
+from stillery.jobs.text_inputs import Reading, TextScored, meant_for, text_to_score
 from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import Written, decoding_of, need_scorer, text_evaluation, write_outputs, written_by
 from stillery.models.load import Loaded, load_generator
@@ -60,9 +60,24 @@ def run_text_evaluate(
     found = text_evaluation(scored, student, theirs, decoding)
     if scored.part is not None:
         found["part"] = scored.part
+    if scored.more:
+        found["also"] = {one.part: _beside(one, models, data, writing, decoding, batch_size) for one in scored.more}
     if predictions is not None:
         write_outputs(predictions, scored, student, theirs)
     return found
+
+
+def _beside(
+    scored: TextScored,
+    models: list[Loaded],
+    data: DataSettings,
+    writing: TextSettings,
+    decoding: Decoding,
+    batch_size: int,
+) -> dict[str, Any]:
+    """The evaluation on another part of the task, such as MNLI's mismatched one."""
+    student, *teacher = [_written(one, scored, data, writing, decoding, batch_size) for one in models]
+    return text_evaluation(scored, student, teacher[0] if teacher else None, decoding)
 
 
 def _written(
@@ -75,7 +90,7 @@ def _written(
 ) -> Written:
     """What one model writes; each reads with its own tokenizer."""
     to_device(loaded.model)
-    reading = Reading.of(data, writing, [loaded.model.config])
+    reading = Reading.of(data, meant_for(loaded.model.config, writing), [loaded.model.config])
     prompts = reading.prompts(scored.examples, loaded.tokenizer, loaded.name)
     tokens = reading.tokens(scored.examples, loaded.tokenizer, loaded.name)
     return written_by(

@@ -8,12 +8,13 @@ from typing import Any
 
 from stillery.data.text_examples import TextParts
 from stillery.jobs.folder import check_place
+from stillery.jobs.prints import data_fingerprint
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.jobs.text_conditions import drawn
-from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of
+from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of, written_out
 from stillery.jobs.text_scores import decoding_of, need_scorer
-from stillery.jobs.writing import Writing, text_fingerprint
+from stillery.jobs.writing import Writing
 from stillery.models.load import Loaded, fingerprint, load_generator
 from stillery.recipe import Stage
 
@@ -48,10 +49,10 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
             decoding = decoding_of(run.decoding, reading, [model.model.config])
     faults.raise_any()
     assert parts is not None and model is not None and reading is not None
-    prints = {"data": text_fingerprint(parts), "model": fingerprint(model)}
+    prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
     return Prepared(
-        run=dataclasses.replace(run, fingerprints=prints),
+        run=dataclasses.replace(run, writing=written_out(run.writing, reading), fingerprints=prints),
         subject=Writing(parts=parts, scored=scored, reading=reading, decoding=decoding),
         model=model.model,
         tokenizer=model.tokenizer,

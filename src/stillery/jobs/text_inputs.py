@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from stillery.data.benchmarks import TASKS
+from stillery.data.examples import Examples
 from stillery.data.folders import PARTS, scored_part
 from stillery.data.glue_text import glue_as_text, label_words
 from stillery.data.labels import Labels
@@ -22,16 +24,28 @@ from stillery.data.text_token_cache import cached_text_tokens
 from stillery.data.text_tokens import PROMPT, TextTokens, prompts
 from stillery.data.tokens import Tokens
 from stillery.faults import Fault
-from stillery.jobs.settings import DataSettings, TextSettings
+from stillery.jobs.settings import DataSettings, MethodSettings, TextSettings
 from stillery.models.family import kind_of, longest_input
 from stillery.progress import say
 
-__all__ = ["Reading", "TextScored", "text_parts_of", "text_to_score"]
+__all__ = [
+    "Reading",
+    "TextScored",
+    "meant_for",
+    "prefix_of",
+    "supplementary_named",
+    "text_parts_of",
+    "text_to_score",
+    "written_out",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextScored:
-    """Texts to score a model on; where they stand for classes, the labels, the word for each and the gold classes."""
+    """Texts to score a model on; where they stand for labels, those, the word for each class, and the gold ones.
+
+    `more` are further parts of the task.
+    """
 
     task: str
     part: str | None
@@ -39,8 +53,9 @@ class TextScored:
     note: str = ""
     labels: Labels | None = None
     words: tuple[str, ...] = ()
-    gold: NDArray[np.int64] | None = None
+    gold: NDArray[Any] | None = None
     metrics: tuple[str, ...] | None = None
+    more: tuple[TextScored, ...] = ()
 
 
 def text_parts_of(data: DataSettings, writing: TextSettings) -> tuple[TextParts, dict[str, TextScored]]:
@@ -73,37 +88,21 @@ def text_to_score(data: DataSettings, writing: TextSettings, part: str | None) -
         examples = load_text_to_score(path, part=part, source=writing.source, target=writing.target)
         return TextScored(task=path.resolve().name, part=scored_part(path, part), examples=examples)
     if data.task in TASKS:
-        task = _classes(data.task)
+        task = TASKS[data.task]
         found = load_task_to_score(data.task, task.labels, part, _data_dir(data))
-        assert found.examples.labels is not None
-        return TextScored(
-            task=data.task,
-            part=found.part,
-            examples=glue_as_text(task, found.examples),
-            note=found.source,
-            labels=task.labels,
-            words=tuple(label_words(task)),
-            gold=found.examples.labels,
-            metrics=task.metrics,
-        )
+        more = tuple(_glue_scored(task, name, examples) for name, examples in found.more.items())
+        return dataclasses.replace(_glue_scored(task, found.part, found.examples), note=found.source, more=more)
     chosen = load_text_task_to_score(data.task, part, _data_dir(data))
     return TextScored(task=data.task, part=chosen.part, examples=chosen.examples, note=chosen.source)
 
 
 def _glue_parts(data: DataSettings) -> tuple[TextParts, dict[str, TextScored]]:
-    """A task of GLUE with its classes as words to write."""
+    """A task of GLUE with its classes, or scores, as words to write."""
     assert data.task is not None
-    task = _classes(data.task)
+    task = TASKS[data.task]
     parts = load_task(data.task, data_dir=_data_dir(data))
-    named = {"dev": parts.dev, "test": parts.test}
-    scored = {
-        name: TextScored(
-            task=parts.source, part=name, examples=glue_as_text(task, examples), labels=task.labels,
-            words=tuple(label_words(task)), gold=examples.labels, metrics=task.metrics,
-        )
-        for name, examples in named.items()
-        if examples is not None
-    }  # fmt: skip
+    named = {"dev": parts.dev, "test": parts.test, **parts.more}
+    scored = {name: _glue_scored(task, name, examples) for name, examples in named.items() if examples is not None}
     test = scored["test"].examples if "test" in scored else None
     found = TextParts(
         train=glue_as_text(task, parts.train), dev=scored["dev"].examples, test=test, source=parts.source,
@@ -112,11 +111,47 @@ def _glue_parts(data: DataSettings) -> tuple[TextParts, dict[str, TextScored]]:
     return found, scored
 
 
-def _classes(name: str) -> Task:
-    task = TASKS[name]
-    if task.labels.regression:
-        raise Fault(f"--task {name}: its scores are no words to write; use a classifier, or another task")
-    return task
+def _glue_scored(task: Task, part: str, examples: Examples) -> TextScored:
+    assert examples.labels is not None
+    return TextScored(
+        task=task.name,
+        part=part,
+        examples=glue_as_text(task, examples),
+        labels=task.labels,
+        words=label_words(task),
+        gold=examples.labels,
+        metrics=task.metrics,
+    )
+
+
+def supplementary_named(
+    method: MethodSettings, data: DataSettings, writing: TextSettings
+) -> tuple[DataSettings, TextSettings] | None:
+    """Which texts are for a stage of layers, and how they are read: a task as its own, a file as the run's."""
+    if method.ild_data is None and method.ild_task is None:
+        return None
+    length = data.max_length if method.ild_max_length is None else method.ild_max_length
+    other = dataclasses.replace(data, data=method.ild_data, task=method.ild_task, max_length=length)
+    return other, writing if method.ild_task is None else dataclasses.replace(writing, prefix=None)
+
+
+def prefix_of(data: DataSettings) -> str:
+    """What stands before the sources of an encoder-decoder, if nothing else is asked for."""
+    return find_text_task(data.task).prefix if data.task in TEXT_TASKS else ""
+
+
+def meant_for(config: PreTrainedConfig, writing: TextSettings) -> TextSettings:
+    """The settings without what is for models of another kind, as those of a run are beside another kind's."""
+    if kind_of(config) == "decoder":
+        return dataclasses.replace(writing, prefix=None)
+    return dataclasses.replace(writing, prompt=None)
+
+
+def written_out(writing: TextSettings, reading: Reading) -> TextSettings:
+    """The settings with the prompt or prefix that they come to, whatever a task's should later be."""
+    if reading.kind == "decoder":
+        return dataclasses.replace(writing, prompt=reading.prompt)
+    return dataclasses.replace(writing, prefix=reading.prefix)
 
 
 def _check(data: DataSettings) -> None:
@@ -153,7 +188,6 @@ class Reading:
             raise Fault("--prefix is for encoder-decoders; a decoder has --prompt")
         if kind != "decoder" and writing.prompt is not None:
             raise Fault("--prompt is for decoders; an encoder-decoder has --prefix")
-        prefix = find_text_task(data.task).prefix if data.task in TEXT_TASKS else ""
         limit = min(longest_input(config) for config in configs)
         source, target = data.max_length, writing.max_target_length
         if kind == "decoder" and source + target > limit:
@@ -167,7 +201,7 @@ class Reading:
             max_source=source,
             max_target=target,
             prompt=prompt,
-            prefix=prefix if writing.prefix is None else writing.prefix,
+            prefix=prefix_of(data) if writing.prefix is None else writing.prefix,
         )
 
     def tokens(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, part: str) -> TextTokens:

@@ -12,12 +12,12 @@ from stillery.setting import option_name
 __all__ = ["check_no_classes", "check_no_search", "check_no_text", "writes_text"]
 
 
-def writes_text(model: str) -> bool:
-    """Whether a model is an encoder-decoder or a decoder; one that cannot be read is left to whoever loads it."""
+def writes_text(model: str) -> bool | None:
+    """Whether a model is an encoder-decoder or a decoder; None where it cannot be read, which its loader has to say."""
     try:
         return model_kind(model) != "encoder"
     except Fault:
-        return False
+        return None
 
 
 def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
@@ -27,7 +27,9 @@ def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
     if isinstance(run, Distill):
         student, method = run.student, run.method
         extra = {"encoder_layers": student.encoder_layers, "decoder_layers": student.decoder_layers,
-                 "freeze_embeddings": student.freeze_embeddings, "cross_attention": method.cross_attention or None,
+                 "copy_encoder_layers": student.copy_encoder_layers, "copy_decoder_layers": student.copy_decoder_layers,
+                 "freeze_embeddings": student.freeze_embeddings, "tie_embeddings": student.tie_embeddings,
+                 "copy_embeddings": student.copy_embeddings, "cross_attention": method.cross_attention or None,
                  "sequence_level": method.sequence_level or None, "on_policy": method.on_policy or None,
                  "drop_start": method.drop_start or None}  # fmt: skip
         names += [name for name, value in extra.items() if value is not None]

@@ -1,4 +1,4 @@
-"""Have a model write texts and score them: BLEU and chrF, or the classes their words name; loss and perplexity."""
+"""Have a model write texts and score them: BLEU and chrF, or the labels their words name; loss and perplexity."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.data.formats import format_of
+from stillery.data.glue_text import MIDDLE, written_scores
 from stillery.data.labels import Labels
 from stillery.data.text_tokens import TextTokens
 from stillery.data.tokens import Tokens
@@ -137,14 +138,20 @@ def _classes(scored: TextScored, student: Written, teacher: Written | None) -> d
     )
     for key, written in (("no_label", student), ("teacher_no_label", teacher)):
         if written is not None:
-            found[key] = int((label_accuracy(written.outputs, scored.words) < 0).sum())
+            found[key] = _unknown(written.outputs, scored.words, scored.labels)
     return found
 
 
-def _chosen(
-    outputs: Sequence[str], words: Sequence[str], gold: NDArray[np.int64], labels: Labels
-) -> NDArray[np.float32]:
-    """The class each text names, as logits; a text that names none counts as a wrong one."""
+def _unknown(outputs: Sequence[str], words: Sequence[str], labels: Labels) -> int:
+    """How many texts name no class, or are no number where a score is asked for."""
+    missing = np.isnan(written_scores(outputs)) if labels.regression else label_accuracy(outputs, words) < 0
+    return int(missing.sum())
+
+
+def _chosen(outputs: Sequence[str], words: Sequence[str], gold: NDArray[Any], labels: Labels) -> NDArray[np.float32]:
+    """The class each text names, as logits, where one that names none counts as a wrong one; or the score it is."""
+    if labels.regression:
+        return np.nan_to_num(written_scores(outputs), nan=MIDDLE)[:, None]
     named = label_accuracy(outputs, words)
     named = np.where(named < 0, (gold + 1) % labels.count, named)
     return np.eye(labels.count, dtype=np.float32)[named]

@@ -7,25 +7,31 @@ import dataclasses
 from stillery.faults import Fault, Gathered
 from stillery.jobs.settings import StudentSettings
 from stillery.models.choices import LAYER_CHOICES
+from stillery.models.family import sizes, stacks_of
 from stillery.models.generator import (
     build_generator,
     check_same_outputs,
+    check_tie,
     freeze_embeddings,
     generator_from_checkpoint,
     generator_sizes,
+    is_tied,
 )
 from stillery.models.load import Loaded, load_generator
 from stillery.models.student import Student, StudentShape
 
 __all__ = ["make_generator"]
 
+Lists = dict[str, tuple[int, ...]]
+"""The layers to copy, by stack."""
 
-def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> Student:
-    """Build and initialise a student that writes text; `init` must be set."""
+
+def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> tuple[Student, StudentSettings]:
+    """Build and initialise a student that writes text; `init` must be set. Its settings come back with its depths."""
     assert settings.init is not None
     faults = Gathered()
     given = {"--head": settings.head if settings.head != "fresh" else None, "--reuse": settings.reuse,
-             "--projector": settings.projector, "--copy-layers": settings.copy_layers}  # fmt: skip
+             "--projector": settings.projector}  # fmt: skip
     for name in (name for name, value in given.items() if value is not None):
         faults.add(f"{name} is for classifiers: a model that writes text keeps its own head")
     student: Student | None = None
@@ -36,32 +42,117 @@ def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> Stu
     if settings.freeze_embeddings:
         line = freeze_embeddings(student.model)
         student = dataclasses.replace(student, origin=(*student.origin, line))
-    return student
+    return student, _written_out(settings, student)
 
 
 def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int) -> Student:
     if init not in (*LAYER_CHOICES, "random"):
-        asked = {"--layers": settings.layers, "--encoder-layers": settings.encoder_layers, "--width": settings.width,
-                 "--decoder-layers": settings.decoder_layers, "--heads": settings.heads,
-                 "--init-from": settings.init_from}  # fmt: skip
-        clash = [name for name, value in asked.items() if value is not None]
-        if clash:
-            raise Fault(f"{', '.join(clash)} cannot go with --init {init}: the checkpoint decides the shape")
-        return generator_from_checkpoint(teacher=teacher, checkpoint=load_generator(init))
-    source = teacher if settings.init_from is None else load_generator(settings.init_from)
-    if source is not teacher:
-        check_same_outputs(teacher, source)
-    if settings.layers is None and settings.encoder_layers is None and settings.decoder_layers is None:
+        return _from_checkpoint(settings, init, teacher)
+    source, faults = teacher if settings.init_from is None else load_generator(settings.init_from), Gathered()
+    with faults.catch():
+        if source is not teacher:
+            check_same_outputs(teacher, source)
+    with faults.catch():
+        check_tie(source, settings.tie_embeddings)
+    with faults.catch():
+        _check_embeddings(settings, init, source)
+    chosen: Lists = {}
+    with faults.catch():
+        chosen = _chosen(settings, init, source)
+    faults.raise_any()
+    one = len(stacks_of(source.model.config)) == 1
+    counts = {stack: len(layers) for stack, layers in chosen.items()}
+    shape = StudentShape(
+        layers=counts.get("decoder", settings.layers) if one else settings.layers,
+        width=settings.width,
+        heads=settings.heads,
+        encoder_layers=settings.encoder_layers if one else counts.get("encoder", settings.encoder_layers),
+        decoder_layers=settings.decoder_layers if one else counts.get("decoder", settings.decoder_layers),
+    )
+    if shape.layers is None and shape.encoder_layers is None and shape.decoder_layers is None:
         raise Fault(
             "--layers is not given: how many layers should the student have? (--encoder-layers, --decoder-layers)"
         )
-    shape = StudentShape(
-        layers=settings.layers,
-        width=settings.width,
-        heads=settings.heads,
-        encoder_layers=settings.encoder_layers,
-        decoder_layers=settings.decoder_layers,
-    )
     return build_generator(
-        source=source, wanted=generator_sizes(shape, source.model.config, source.name), init=init, seed=seed
+        source=source,
+        wanted=generator_sizes(shape, source.model.config, source.name),
+        init=init,
+        chosen=chosen,
+        tie=settings.tie_embeddings,
+        embeddings=bool(settings.copy_embeddings),
+        seed=seed,
     )
+
+
+def _from_checkpoint(settings: StudentSettings, init: str, teacher: Loaded) -> Student:
+    checkpoint = load_generator(init)
+    config, stacks = checkpoint.model.config, stacks_of(checkpoint.model.config)
+    depths = {stack: sizes(config, stack).layers for stack in stacks}
+    is_what = {"layers": depths["decoder"] if len(set(depths.values())) == 1 else None, "width": sizes(config).width,
+               "heads": sizes(config).heads, "tie_embeddings": is_tied(checkpoint.model), "copy_embeddings": False,
+               **{f"{stack}_layers": depth for stack, depth in depths.items() if len(depths) > 1}}  # fmt: skip
+    names = ("layers", "encoder_layers", "width", "decoder_layers", "heads", "init_from", "copy_layers",
+             "copy_encoder_layers", "copy_decoder_layers", "tie_embeddings", "copy_embeddings")  # fmt: skip
+    clash = [name for name in names if getattr(settings, name) not in (None, is_what.get(name))]
+    if clash:
+        said = ", ".join(f"--{name.replace('_', '-')}" for name in clash)
+        raise Fault(f"{said} cannot go with --init {init}: the checkpoint decides the shape")
+    return generator_from_checkpoint(teacher=teacher, checkpoint=checkpoint)
+
+
+def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
+    """The layers that are named to be copied, by stack; a stack's own list counts before that of all stacks."""
+    faults, config, chosen = Gathered(), source.model.config, {}
+    stacks = stacks_of(config)
+    lists = {"encoder": settings.copy_encoder_layers, "decoder": settings.copy_decoder_layers}
+    depths = {"encoder": settings.encoder_layers, "decoder": settings.decoder_layers}
+    for stack in (stack for stack in lists if lists[stack] is not None and len(stacks) == 1):
+        faults.add(f"--copy-{stack}-layers: {source.name} has one stack of layers; use --copy-layers")
+    for stack in stacks:
+        layers, option = lists[stack], f"--copy-{stack}-layers"
+        if layers is None:
+            layers, option = settings.copy_layers, "--copy-layers"
+        if layers is None:
+            continue
+        chosen[stack] = layers
+        size, depth, asked = sizes(config, stack), depths[stack], f"--{stack}-layers"
+        if depth is None or len(stacks) == 1:
+            depth, asked = settings.layers, "--layers"
+        of = "" if len(stacks) == 1 else f" in its {stack}"
+        apart = option == "--copy-layers" and len(stacks) > 1
+        cure = "; name them with --copy-encoder-layers and --copy-decoder-layers" if apart else ""
+        if any(layer > size.layers for layer in layers):
+            faults.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}{cure}")
+        elif len(layers) > size.layers:
+            faults.add(f"{option} names {len(layers)} layers, {source.name} has only {size.layers}{of}{cure}")
+        if depth not in (None, len(layers)):
+            out = cure if asked != "--layers" and apart else f": leave {asked} out"
+            faults.add(f"{option} names {len(layers)} layers, {asked} says {depth}{out}")
+        if init == "random":
+            faults.add(f"{option} cannot go with --init random: nothing is copied then")
+        if settings.width not in (None, size.width):
+            faults.add(f"{option} cannot go with --width {settings.width}: the layers are {size.width} wide")
+    faults.raise_any()
+    return chosen
+
+
+def _check_embeddings(settings: StudentSettings, init: str, source: Loaded) -> None:
+    """Refuse embeddings that are to be copied and cannot be, or are anyway."""
+    if not settings.copy_embeddings:
+        return
+    if init != "random":
+        raise Fault(f"--copy-embeddings is for --init random: --init {init} copies them anyway, where the widths agree")
+    width = sizes(source.model.config).width
+    if settings.width not in (None, width):
+        raise Fault(f"--copy-embeddings cannot go with --width {settings.width}: the embeddings are {width} wide")
+
+
+def _written_out(settings: StudentSettings, student: Student) -> StudentSettings:
+    """The settings with the depth of each stack, where none was said."""
+    config = student.model.config
+    depths = {stack: sizes(config, stack).layers for stack in stacks_of(config)}
+    if settings.layers is not None:
+        return settings
+    if len(depths) == 1:
+        return dataclasses.replace(settings, layers=depths["decoder"])
+    return dataclasses.replace(settings, encoder_layers=depths["encoder"], decoder_layers=depths["decoder"])

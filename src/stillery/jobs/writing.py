@@ -24,34 +24,31 @@ from stillery.jobs.folder import write_json
 from stillery.jobs.run import Prepared
 from stillery.jobs.teacher_texts import TeacherTexts
 from stillery.jobs.text_inputs import Reading, TextScored
-from stillery.jobs.text_scores import text_evaluation, write_outputs, written_by
+from stillery.jobs.text_scores import Written, text_evaluation, write_outputs, written_by
 from stillery.models.export import export
 from stillery.terms import Kind
 from stillery.train.checkpoint import discard
 from stillery.train.data import TextData
 from stillery.train.loop import Outcome
 
-__all__ = ["Writing", "text_fingerprint"]
+__all__ = ["Writing"]
 
 _LATENCY_EXAMPLES = 20
 
 
-def text_fingerprint(parts: TextParts) -> str:
-    """A hash of all parts."""
-    return "-".join(part.fingerprint[:16] for part in (parts.train, parts.dev, parts.test) if part is not None)
-
-
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Writing:
-    """Sources and the texts to write from them, how they are read, and what is scored; texts for a stage of layers.
+    """Sources and the texts to write from them, how they are read, and what is scored.
 
-    `rewrite` gives the training part as tokens with other targets, those a teacher writes itself.
+    `supplementary` are texts for a stage of layers, read in a way of their own. `rewrite` gives the training part as
+    tokens with other targets, those a teacher writes itself.
     """
 
     parts: TextParts
     scored: Mapping[str, TextScored]
     reading: Reading
     supplementary: TextExamples | None = None
+    supplementary_reading: Reading | None = None
     decoding: Decoding
     rewrite: Callable[[TextExamples], TeacherTexts] | None = None
 
@@ -80,7 +77,8 @@ class Writing:
         train = reading.tokens(self.parts.train, tokenizer, "train") if own is None else own.tokens
         other = None
         if self.supplementary is not None:
-            other = TextData(tokens=reading.tokens(self.supplementary, tokenizer, "supplementary"), **padding)
+            read = self.supplementary_reading or reading
+            other = TextData(tokens=read.tokens(self.supplementary, tokenizer, "supplementary"), **padding)
         return WritingWork(
             prepared=prepared,
             subject=self,
@@ -114,26 +112,21 @@ class WritingWork:
 
     def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
         """Have the model and its teacher write the test part, score both, and write the run folder."""
-        prepared, run = self.prepared, self.prepared.run
-        tokenizer, reading = prepared.tokenizer, self.subject.reading
-        scored = self.subject.scored.get("test", self.subject.scored["dev"])
-        assert scored.part is not None
-        tokens = self.dev if scored.part == "dev" else reading.tokens(scored.examples, tokenizer, scored.part)
-        prompts = reading.prompts(scored.examples, tokenizer, scored.part)
-        decoding, teacher = self.subject.decoding, prepared.teacher
-        student, theirs = (
-            None
-            if one is None
-            else written_by(
-                one, tokenizer, prompts, tokens, decoding, batch_size=run.training.batch_size,
-                description=f"{scored.part}{name}",
-            )
-            for name, one in (("", model), (" (teacher)", teacher.model if teacher else None))
-        )  # fmt: skip
-        assert student is not None
-        metrics = text_evaluation(scored, student, theirs, decoding)
+        prepared, run, parts = self.prepared, self.prepared.run, self.subject.scored
+        tokenizer, reading, teacher = prepared.tokenizer, self.subject.reading, prepared.teacher
+        scored = parts.get("test", parts["dev"])
+        tokens = self._tokens(scored)
+        student, theirs = self._written(scored, tokens, model)
+        metrics = text_evaluation(scored, student, theirs, self.subject.decoding)
         metrics |= {"part": scored.part, "writes": reading.kind}
-        origin = f"{self.subject.parts.source} ({self.subject.parts.note})"
+        more = {name: one for name, one in parts.items() if name not in ("dev", "test")}
+        if more:
+            metrics["also"] = {
+                name: text_evaluation(one, *self._written(one, self._tokens(one), model), self.subject.decoding)
+                for name, one in more.items()
+            }
+        source, note = self.subject.parts.source, self.subject.parts.note
+        origin = f"{source} ({note})" if note else source
         facts = Facts(run=run, data=origin, origin=prepared.origin, paper=prepared.paper)
         model.cpu()
         export(model, tokenizer, out / "student", card(facts, metrics), end_ids(model, tokenizer))
@@ -157,6 +150,27 @@ class WritingWork:
         write_json(out / "metrics.json", metrics)
         discard(out)
         return Result(out=out, student=out / "student", metrics=metrics)
+
+    def _tokens(self, scored: TextScored) -> TextTokens:
+        assert scored.part is not None
+        if scored.part == "dev":
+            return self.dev
+        return self.subject.reading.tokens(scored.examples, self.prepared.tokenizer, scored.part)
+
+    def _written(
+        self, scored: TextScored, tokens: TextTokens, model: PreTrainedModel
+    ) -> tuple[Written, Written | None]:
+        """What the model writes for a part, and its teacher."""
+        prepared, tokenizer = self.prepared, self.prepared.tokenizer
+        prompts = self.subject.reading.prompts(scored.examples, tokenizer, scored.part or "")
+
+        def by(one: PreTrainedModel, name: str) -> Written:
+            return written_by(
+                one, tokenizer, prompts, tokens, self.subject.decoding, batch_size=prepared.run.training.batch_size,
+                description=f"{scored.part}{name}",
+            )  # fmt: skip
+
+        return by(model, ""), by(prepared.teacher.model, " (teacher)") if prepared.teacher else None
 
     def _single(self, tokens: TextTokens) -> list[dict[str, Any]]:
         """A few examples one by one, without padding, to measure latency on."""

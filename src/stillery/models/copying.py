@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
 from stillery.models.load import Loaded
 
-__all__ = ["copy_stacks", "copy_weights"]
+__all__ = ["copy_embeddings", "copy_stacks", "copy_weights"]
 
 
 def _piece(name: str, family: Family, prefix: str) -> str:
@@ -109,17 +109,42 @@ def _in_stack(name: str, model: PreTrainedModel, layers: Mapping[str, Sequence[i
     return name
 
 
+def _newly_tied(model: PreTrainedModel, source: PreTrainedModel) -> set[str]:
+    """The tensors of a model that are other ones of it, where the source has tensors of their own."""
+    held = dict(source.named_parameters(remove_duplicate=False))
+    return {name for name, tied_to in model.all_tied_weights_keys.items() if held[name] is not held[tied_to]}
+
+
+@torch.no_grad()
+def copy_embeddings(model: PreTrainedModel, source: Loaded) -> tuple[str, ...]:
+    """Copy the embeddings alone, of tokens and positions, and with them a head that is tied; says what is new."""
+    prefix, held = model.base_model_prefix if model.base_model is not model else "", source.model.state_dict()
+    pieces: dict[str, None] = {}
+    # A tensor that is tied to another comes with that one, and under its name.
+    for key, tensor in model.named_parameters():
+        piece = _stack_piece(key.removeprefix(f"{prefix}."), model)
+        pieces[piece] = None
+        if piece == "embeddings":
+            tensor.copy_(held[key])
+    copied = "embeddings" if "head" in pieces else "embeddings, and the head that is tied to them"
+    new = ", ".join(piece for piece in pieces if piece != "embeddings")
+    return f"copied from {source.name}: {copied}", f"new (random): {new}"
+
+
 @torch.no_grad()
 def copy_stacks(model: PreTrainedModel, source: Loaded, layers: Mapping[str, Sequence[int]]) -> tuple[str, ...]:
     """Copy into a model that writes text every piece that the source holds in the same shapes, the head included.
 
-    `layers` are the source's of each stack, 1-based, in the student's order. The result says in words which pieces were
-    copied and which are new.
+    `layers` are the source's of each stack, 1-based, in the student's order. A head that only the student ties to its
+    embeddings is what those are. The result says in words which pieces were copied and which are new.
     """
     prefix = model.base_model_prefix if model.base_model is not model else ""
     held = {key.removeprefix(f"{prefix}."): value for key, value in source.model.state_dict().items()}
+    tied = _newly_tied(model, source.model)
     pieces: dict[str, list[tuple[Tensor, Tensor]]] = {}
     for key, tensor in model.state_dict().items():
+        if key in tied:
+            continue
         name = key.removeprefix(f"{prefix}.")
         pieces.setdefault(_stack_piece(name, model), []).append((tensor, held[_in_stack(name, model, layers)]))
     copied, new = [], []

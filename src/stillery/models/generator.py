@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrained
 
 from stillery.faults import Fault, Gathered
 from stillery.models.choices import LAYER_CHOICES
-from stillery.models.copying import copy_stacks
+from stillery.models.copying import copy_embeddings, copy_stacks
 from stillery.models.family import Sizes, kind_of, layout_of, sizes, stacks_of
 from stillery.models.layout import GENERATORS
 from stillery.models.load import Loaded, check_same_tokenizer
@@ -21,10 +21,12 @@ from stillery.models.student import Student, StudentShape, choose_layers
 __all__ = [
     "build_generator",
     "check_same_outputs",
+    "check_tie",
     "choose_stack_layers",
     "freeze_embeddings",
     "generator_from_checkpoint",
     "generator_sizes",
+    "is_tied",
 ]
 
 
@@ -142,33 +144,66 @@ def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
             model.all_tied_weights_keys.pop(name)
 
 
+def is_tied(model: PreTrainedModel) -> bool:
+    """Whether a model's head and its token embeddings are one tensor."""
+    head = model.get_output_embeddings()
+    return head is not None and head.weight is model.get_input_embeddings().weight
+
+
+def check_tie(source: Loaded, tie: bool | None) -> None:
+    """Refuse to tie or untie a student's head where transformers could not read it again."""
+    kind, tied = source.model.config.model_type, is_tied(source.model)
+    if tie is None or tie == tied or len(stacks_of(source.model.config)) == 1:
+        return
+    # T5's configuration is always read as tied; BART's untied one unties both stacks' embeddings too.
+    raise Fault(
+        f"--{'' if tie else 'no-'}tie-embeddings: the head of {source.name} is {'tied' if tied else 'not tied'}, and "
+        f"transformers has no {kind} student that differs in that; leave it out"
+    )
+
+
 def build_generator(
     *,
     source: Loaded,
     wanted: Mapping[str, Sizes],
     init: str,
     chosen: Mapping[str, Sequence[int]] | None = None,
+    tie: bool | None = None,
+    embeddings: bool = False,
     seed: int = 0,
 ) -> Student:
     """A student of the source's family with `wanted` sizes of each stack.
 
     `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy, by stack, instead. Everything else
-    is copied too where shapes agree: embeddings, final norms, the head, tied or not as the source has it, and T5's
-    relative positions, which the first layer keeps whichever layer that was. How it generates is the source's too.
+    is copied too where shapes agree: embeddings, final norms, the head, and T5's relative positions, which the first
+    layer keeps whichever layer that was. With `random` nothing is, or with `embeddings` those alone. How it generates
+    is the source's too. `tie` says whether its head is its token embeddings; None means as the source has it. A head
+    that is newly tied starts as the embeddings, one that is not any more as a copy of them.
     """
     theirs, config = source.model, source.model.config
     if config.model_type not in GENERATORS:
         raise Fault(f"{source.name}: a {config.model_type} model is a classifier, here one that writes text is needed")
+    check_tie(source, tie)
+    as_it_is = tie is None or tie == is_tied(theirs)
     layers = choose_stack_layers(init, wanted, config, chosen)
+    shape = _student_config(config, wanted, layers)
+    if not as_it_is:
+        shape.tie_word_embeddings = tie
     auto: Any = AutoModelForSeq2SeqLM if kind_of(config) == "encoder-decoder" else AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
-        model: PreTrainedModel = auto.from_config(_student_config(config, wanted, layers), dtype=torch.float32)
-        _untie(model, theirs)
+        model: PreTrainedModel = auto.from_config(shape, dtype=torch.float32)
+        if as_it_is:
+            _untie(model, theirs)
     model.generation_config = copy.deepcopy(theirs.generation_config)
-    if init == "random":
-        return Student(model=model, origin=("all weights new (random)",))
-    return Student(model=model, origin=copy_stacks(model, source, layers))
+    origin: tuple[str, ...] = ("all weights new (random)",)
+    if init != "random":
+        origin = copy_stacks(model, source, layers)
+    elif embeddings:
+        origin = copy_embeddings(model, source)
+    if not as_it_is:
+        origin = (*origin, "head tied to the token embeddings" if tie else "head not tied to the token embeddings")
+    return Student(model=model, origin=origin)
 
 
 def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student:

@@ -169,6 +169,8 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
     """
     folder = model_folder(name)
     config = _config(folder, name)
+    # Of a model that is not supported its line names those that write text too.
+    kind_of(config, name)
     family_of(config, name)
     if labels is not None:
         config.num_labels = labels
