@@ -41,7 +41,7 @@ class Run:
 
 def wanted(asked: argparse.Namespace) -> list[Run]:
     """The students, all of one seed before those of the next."""
-    return [Run(seed, method, init) for seed in asked.seeds for init in asked.inits for method in asked.methods]
+    return [Run(seed, method, init) for seed in asked.seeds for method in asked.methods for init in asked.inits]
 
 
 def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
