@@ -7,6 +7,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
+from text_tokenizers import word_tokenizer
+from transformers import AutoModelForSeq2SeqLM, T5Config
+
 from stillery import methods
 
 ROOT = Path(__file__).parent.parent
@@ -59,3 +64,45 @@ def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:
     found = json.loads((tmp_path / "b.json").read_text())
     assert [one["workers"] for one in found] == [1, 2]
     assert all(one["steps_per_second"] > 0 for one in found)
+
+
+def test_the_benchmark_of_models_that_write_runs_once_and_reports(tmp_path: Path) -> None:
+    tokenizer = word_tokenizer("t5")
+    config = T5Config(
+        vocab_size=len(tokenizer), d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, decoder_start_token_id=0,
+        eos_token_id=2, pad_token_id=0,
+    )  # fmt: skip
+    AutoModelForSeq2SeqLM.from_config(config).save_pretrained(tmp_path / "t5")
+    tokenizer.save_pretrained(tmp_path / "t5")
+    (tmp_path / "data" / "multi30k").mkdir(parents=True)
+    texts = [f"w{row % 90} w{(row + 7) % 90} w{(row + 13) % 90}" for row in range(24)]
+    for part, rows in {"train": texts[:16], "dev": texts[16:20], "test": texts[20:]}.items():
+        pq.write_table(pa.table({"en": rows, "de": rows}), tmp_path / "data" / "multi30k" / f"{part}.parquet")
+    command = [
+        sys.executable, ROOT / "benchmarks" / "generation.py", "--model", tmp_path / "t5", "--task", "multi30k-en-de",
+        "--data-dir", tmp_path / "data", "--methods", "kd:hard_weight=1:soft_weight=1:temperature=1,layer-random",
+        "--inits", "random", "--seeds", "0,1", "--both", "max_steps=2", "batch_size=8", "max_new_tokens=4",
+        "--teacher", "lr=1e-3", "--student", "lr=1e-2", "encoder_layers=1", "decoder_layers=1", "--workers", "1",
+        "--out", tmp_path / "runs", "--json", tmp_path / "b.json",
+    ]  # fmt: skip
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    assert "failed" not in done.stdout
+    found = json.loads((tmp_path / "b.json").read_text())["rows"]
+    assert [(row["method"].partition(":")[0], row["init"], row["seeds"]) for row in found] == [
+        ("teacher", None, [0]),
+        ("kd", "random", [0, 1]),
+        ("layer-random", "random", [0, 1]),
+    ]
+    assert all(row["steps"] == 2 and row["sd"]["loss"] > 0 for row in found[1:])
+    kept = (tmp_path / "runs" / "kd,hard_weight=1,soft_weight=1,temperature=1-random-0" / "run.toml").read_text()
+    assert "soft_weight = 1" in kept
+    # A second time nothing is left to train: it prints the same table.
+    again = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    table = done.stdout.splitlines()[-len(found) - 2 :]
+    assert again.stdout.split() == "\n".join(table).split()
+    # What is not finished is left out of a report.
+    (tmp_path / "runs" / "layer-random-random-1" / "metrics.json").unlink()
+    report = subprocess.run([*command, "--report"], capture_output=True, text=True, timeout=300)
+    assert report.returncode == 0, report.stderr
+    assert [line.split(" | ")[2] for line in report.stdout.splitlines()[3:]] == ["1", "2", "1"]
