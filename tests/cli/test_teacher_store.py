@@ -33,7 +33,7 @@ def test_a_student_of_the_store_is_that_of_the_teacher(distill, command, tmp_pat
         torch.testing.assert_close(other[name], value, atol=1e-5, rtol=0, msg=name)
     assert 'cache = "on"' in (tmp_path / "first" / "run.toml").read_text()
     listed = command("cache", "list").out
-    assert "logits, bert teacher, 128 examples" in listed and "first token of layer 2, bert teacher" in listed
+    assert "logits, bert teacher, 128 examples" in listed and "first tokens of all layers, bert teacher" in listed
 
 
 def test_auto_is_the_default_and_says_what_it_decided(distill, tmp_path: Path) -> None:

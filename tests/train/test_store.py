@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -28,18 +29,22 @@ from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
-from stillery.train.store import BATCH, BLOCK, KIND, StoredTeacher, TeacherStore
+from stillery.train.store import KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
+from stillery.train.store_files import Rows
+from stillery.train.store_order import BLOCK
 from stillery.train.store_plan import What, plan_of, taken, wanted_for
+from stillery.train.store_read import StoredTeacher
 from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
 
 StudentOf = Callable[..., PreTrainedModel]
 ON = Storing(cache="on")
+LIMIT = 10**9
 FAST = Training(epochs=3, batch_size=16, lr=1e-3, log_every=1, keep="last")
 EVERYTHING = frozenset(
-    [What("logits"), What("feature", 4)]
-    + [What(kind, layer) for kind in ("first", "mean", "hidden", "query", "key", "value") for layer in (1, 4)]
+    [What("logits"), What("feature", 4), What("first"), What("mean")]
+    + [What(kind, layer) for kind in ("hidden", "query", "key", "value") for layer in (1, 4)]
 )
 
 
@@ -90,7 +95,7 @@ def teachers_of(
     live = LiveTeacher(teacher.model)
     lengths = [epochs * 4] * len(objective.stages)
     lessons = lessons_of(objective, [data] * len(lengths), {"task": live}, lengths, 16, 0, 0)
-    return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16)
+    return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16).teachers
 
 
 def losses(objective: Objective, teacher: Teacher, data: TrainingData, index: np.ndarray, clock: Clock) -> Losses:
@@ -112,22 +117,33 @@ def gradients(objective: Objective, total: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(teacher: Loaded, many: TrainingData) -> None:
-    store = store_of(teacher, many, EVERYTHING)
-    assert store.fill()
-    rows = {what: file.rows() for what, file in store.files.items()}
-    for index in (store.order.batches[0], store.order.batches[20], store.order.batches[-1]):
+def read(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, longest: int) -> torch.Tensor:
+    if what.of_tokens:
+        found = rows.empty(len(index), longest, rows.width, pinned=False)
+        rows.runs(store.order.starts[index], store.order.lengths[index], found)
+    else:
+        found = rows.empty(len(index), rows.width, pinned=False)
+        rows.at(store.order.rank[index], found)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(dtype, teacher: Loaded, many: TrainingData) -> None:
+    store = store_of(teacher, many, EVERYTHING, dtype)
+    assert store.fill(LIMIT) is None
+    kept = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    for index in (store.order.batches(0)[0], store.order.batches(1)[3], store.order.batches(2)[-1]):
         inputs = many.batch(index).inputs
-        shown = store.teacher(inputs, {None: wanted_for(EVERYTHING)})
+        shown = store.teacher(inputs, {None: wanted_for(EVERYTHING, 4)})
         for what in EVERYTHING:
-            wanted = taken(what, shown)
+            wanted = taken(what, shown).to(torch.float32 if what.kind == "logits" else kept)
+            found = read(store.rows[what], store, what, index, inputs["input_ids"].shape[1])
+            assert found.dtype == wanted.dtype
             if what.of_tokens:
-                starts, lengths = store.order.starts[index], store.order.lengths[index]
-                found = rows[what].runs(starts, lengths, inputs["input_ids"].shape[1])
                 assert torch.equal(found[inputs["attention_mask"] == 1], wanted), what
                 assert not found[inputs["attention_mask"] == 0].any()
             else:
-                assert torch.equal(rows[what].at(store.order.rank[index]), wanted), what
+                assert torch.equal(found, wanted), what
 
 
 METHODS = [
@@ -156,7 +172,8 @@ def test_losses_and_gradients_are_those_of_the_teacher(
         assert not seen, "the teacher does not run"
         live = losses(objective, LiveTeacher(teacher.model), data, index, clock)
         for term, value in live.terms.items():
-            assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5), term
+            # The attention of models this small is all but even; what is then left of a divergence is rounding.
+            assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5, abs=1e-9), term
         one, other = gradients(objective, stored.total), gradients(objective, live.total)
         assert float((one - other).norm()) <= 1e-5 * float(other.norm())
 
@@ -230,37 +247,53 @@ def test_another_teacher_other_texts_or_lengths_are_other_arrays(
 def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingData) -> None:
     arrays = {What("logits"), What("hidden", 2)}
     store = store_of(teacher, many, arrays)
-    batches = len(store.order.batches)
-    with counted(teacher.model, stop_after=BLOCK + 3) as seen, pytest.raises(KeyboardInterrupt):
-        store.fill()
+    batches = [len(store.order.batches(block)) for block in range(3)]
+    with counted(teacher.model, stop_after=batches[0] + 3), pytest.raises(KeyboardInterrupt):
+        store.fill(LIMIT)
     assert [file.missing() for file in store.files.values()] == [[1, 2], [1, 2]]
     with (store.files[What("logits")].folder / "blocks.txt").open("a") as lines:
         lines.write("1 0123")  # the line it was writing
     again = store_of(teacher, many, arrays)
     with counted(teacher.model) as seen:
-        assert again.fill()
-    assert len(seen) == batches - BLOCK
+        assert again.fill(LIMIT) is None
+    assert len(seen) == sum(batches[1:])
     cut_short = contents(again)
     for file in again.files.values():
         (file.folder / "blocks.txt").unlink()
-    assert again.fill() and contents(again) == cut_short
+    assert again.fill(LIMIT) is None and contents(again) == cut_short
 
 
 def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, capsys) -> None:
-    store = store_of(teacher, many, {What("logits"), What("mean", 3)})
-    store.fill()
+    store = store_of(teacher, many, {What("logits"), What("mean")})
+    store.fill(LIMIT)
     whole = contents(store)
-    with (store.files[What("mean", 3)].folder / "values.bin").open("r+b") as file:
-        file.seek(store.files[What("mean", 3)].span(1)[0] + 5)
+    with (store.files[What("mean")].folder / "values.bin").open("r+b") as file:
+        file.seek(store.files[What("mean")].span(1)[0] + 5)
         file.write(b"?")
     with counted(teacher.model) as seen:
-        assert store.fill()
-    assert sum(seen) == BATCH * BLOCK and contents(store) == whole
-    assert "1 blocks of mean of layer 3 are damaged" in capsys.readouterr().err
+        assert store.fill(LIMIT) is None
+    assert sum(seen) == BLOCK and contents(store) == whole
+    assert "1 blocks of means of all layers are damaged" in capsys.readouterr().err
     with (store.files[What("logits")].folder / "values.bin").open("r+b") as file:
         file.truncate(100)
     assert store.files[What("logits")].missing() == [0, 1, 2]
-    assert store.fill() and contents(store) == whole
+    assert store.fill(LIMIT) is None and contents(store) == whole
+
+
+def test_what_another_teacher_showed_is_refused(
+    teacher: Loaded, tiny_teacher: Path, many: TrainingData, capsys
+) -> None:
+    """Not even where its files lie in this one's folder, of the right size and with their own checksums."""
+    other = load_classifier(str(tiny_teacher))
+    with torch.no_grad():
+        other.model.classifier.bias += 1.0
+    theirs, ours = (store_of(one, many, {What("logits")}) for one in (other, teacher))
+    theirs.fill(LIMIT)
+    shutil.copytree(theirs.files[What("logits")].folder, ours.files[What("logits")].folder)
+    with counted(teacher.model) as seen:
+        assert ours.fill(LIMIT) is None
+    assert sum(seen) == len(many) and contents(ours) != contents(theirs)
+    assert "3 blocks of logits are damaged" in capsys.readouterr().err
 
 
 FILLER = """
@@ -285,7 +318,7 @@ store = TeacherStore(find_cache(), LiveTeacher(teacher.model), data, frozenset([
 print("ready", flush=True)
 sys.stdin.readline()
 teacher.model.register_forward_pre_hook(lambda *_: seen.append(1))
-assert store.fill()
+assert store.fill(10**9) is None
 print(len(seen))
 """
 
@@ -305,10 +338,11 @@ def test_of_two_processes_one_fills(teacher: Loaded, tiny_teacher: Path) -> None
     other.stdin.write("go\n")
     other.stdin.flush()
     with counted(teacher.model) as seen:
-        assert store.fill()
+        assert store.fill(LIMIT) is None
     ended, said = other.communicate(timeout=60)
     assert not other.returncode, said
-    assert sorted([len(seen), int(ended)]) == [0, 19]
+    batches = sum(len(store.order.batches(block)) for block in (0, 1))
+    assert sorted([len(seen), int(ended)]) == [0, batches]
     assert [file.missing() for file in store.files.values()] == [[], []]
 
 
@@ -373,7 +407,8 @@ def test_auto_measures_and_says(
     assert "teacher store: on" in capsys.readouterr().err
     live = LiveTeacher(teacher.model)
     assert 0 < teacher_seconds(live, data, {}, 16, accelerator_for("fp32")) < 1
-    assert not Estimate(live=11.0, stored=2.0).worth_it and Estimate(live=30.0, stored=2.0).worth_it
+    assert not Estimate(live=3.0, stored=1.5).worth_it and not Estimate(live=90.0, stored=85.0).worth_it
+    assert Estimate(live=30.0, stored=20.0).worth_it
 
 
 class Broken(Exception):

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -27,6 +28,7 @@ from stillery.progress import Bar, bar
 from stillery.recipe import Clock, Rows
 from stillery.terms import Mixed
 from stillery.train import checkpoint
+from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
 from stillery.train.cut import cut_window
 from stillery.train.data import TextData, Trainable, TrainingData
@@ -38,8 +40,7 @@ from stillery.train.optimiser import adamw
 from stillery.train.said import Said, stop_if_not_finite
 from stillery.train.schedule import learning_rate, stage_lengths, step_seed
 from stillery.train.settings import Storing, Training
-from stillery.train.store import StoredTeacher
-from stillery.train.store_use import idle_teachers_away, stage_teachers
+from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
 
 __all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
@@ -50,7 +51,10 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a training run came to; `best` and `last` are the dev part's metrics at those scorings."""
+    """What a training run came to; `best` and `last` are the dev part's metrics at those scorings.
+
+    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how.
+    """
 
     steps: int
     kept_step: int
@@ -58,6 +62,8 @@ class Outcome:
     stopped_early: bool
     best: Mapping[str, float] | None = None
     last: Mapping[str, float] | None = None
+    store_seconds: float = 0.0
+    store_choices: Sequence[Mapping[str, Any]] = ()
 
 
 def accelerator_for(precision: str) -> Accelerator:
@@ -112,11 +118,10 @@ def train(
     taught = stage_teachers(
         lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
     )
-    if progress.stored is None:
-        progress = progress.after(stored=[index for index, one in taught.items() if isinstance(one, StoredTeacher)])
+    progress = taught.noted(progress)
 
     try:
-        with bar("train", int(total)) as shown, idle_teachers_away(taught, objective, accelerator):
+        with bar("train", int(total)) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
             shown.advance(progress.step)
             start = 0
             for index, length in enumerate(lengths):
@@ -126,7 +131,7 @@ def train(
                     progress = _stage(
                         index, start, length, math.ceil(len(source) / window), window, progress, resumed_at,
                         module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
-                        teacher=taught[index],
+                        teacher=taught.teachers[index],
                         score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
                         policy=policy,
                     )  # fmt: skip
@@ -144,6 +149,8 @@ def train(
         stopped_early=progress.stopped,
         best=progress.best,
         last=progress.last,
+        store_seconds=progress.store_seconds,
+        store_choices=progress.store_choices,
     )
 
 
