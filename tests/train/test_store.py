@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,9 +23,12 @@ from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
+from stillery.models.trace import Wanted
+from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
-from stillery.terms import Between
+from stillery.terms import Mixed
+from stillery.train.away import weights_on_disk
 from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Losses, Objective, needs_of
@@ -33,7 +37,7 @@ from stillery.train.store import KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
 from stillery.train.store_files import Rows
 from stillery.train.store_order import BLOCK
-from stillery.train.store_plan import What, plan_of, taken, wanted_for
+from stillery.train.store_plan import What, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
 from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
@@ -296,6 +300,16 @@ def test_what_another_teacher_showed_is_refused(
     assert "3 blocks of logits are damaged" in capsys.readouterr().err
 
 
+def test_what_is_let_go_is_read_again(teacher: Loaded, many: TrainingData) -> None:
+    store = store_of(teacher, many, EVERYTHING)
+    store.fill(LIMIT)
+    index = np.random.default_rng(0).permutation(len(many))[:50]
+    longest = int(many.lengths[index].max())
+    for what, file in store.files.items():
+        wanted = read(file.rows(), store, what, index, longest)
+        assert torch.equal(read(file.rows(let_go=1), store, what, index, longest), wanted), what
+
+
 FILLER = """
 import sys
 import numpy as np
@@ -368,6 +382,42 @@ def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes,
     assert [entry.path for entry in cache.entries()] == [logits.path], "what was used longest ago made room"
 
 
+def test_what_a_run_reads_is_not_removed(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    kd, pkd = (
+        Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0) for name in ("kd", "pkd")
+    )
+    # 64 examples: 512 bytes of logits, 40,960 of the first tokens of the embedding and 4 layers, half of that in fp16.
+    tight = dataclasses.replace(ON, cache_limit=5e-5)
+    reading = teachers_of(pkd, teacher, data, dataclasses.replace(ON, cache_dtype="fp16"))[0]
+    assert isinstance(teachers_of(pkd, teacher, data, tight)[0], LiveTeacher)
+    assert "arrays that other runs read leave no room in --cache-limit 5e-05 GB" in capsys.readouterr().err
+    del reading
+    assert isinstance(teachers_of(pkd, teacher, data, tight)[0], StoredTeacher)
+    assert isinstance(teachers_of(kd, teacher, data, tight)[0], StoredTeacher)
+
+
+def test_seeds_that_draw_other_layers_share_arrays(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    live, seen = LiveTeacher(teacher.model), []
+    for seed in range(4):
+        objective = Objective(student_of(2), methods.build("rail-kd").stages, teacher=teacher_sizes, seed=seed)
+        lessons = lessons_of(objective, [data], {"task": live}, [12], 16, seed, 0)
+        taught = stage_teachers(lessons, objective, ON, accelerator_for("fp32"), batch_size=16)
+        reads = taught.teachers[0]
+        assert isinstance(reads, StoredTeacher)
+        seen.append(reads.plan.layers)
+        assert {what.kind for what in reads.plan.arrays} == {"logits", "mean"}
+    assert len(set(seen)) > 1, "they do draw others"
+    assert capsys.readouterr().err.count("found whole") == 3
+    # Only the layers of a step are read.
+    _, needs = needs_of(objective.stages[0], objective.between[0], lessons[0].clocks[0], "plain")
+    shown = reads(data.batch(np.arange(5)).inputs, needs, None, np.arange(5)).stack()
+    assert shown.hidden.keys() == set(needs[None].hidden) and len(shown.hidden) == 1
+
+
 def test_what_cannot_be_kept_is_asked_of_the_teacher(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
 ) -> None:
@@ -386,12 +436,56 @@ def test_what_cannot_be_kept_is_asked_of_the_teacher(
     assert capsys.readouterr().err == ""
 
 
-def test_a_mean_beside_tokens_is_made_from_tokens() -> None:
-    stage = methods.build("rail-kd").stages[0]
-    match = stage.matches[0]
-    both = dataclasses.replace(stage, matches=(match, dataclasses.replace(match, name="t", represent=represent.tokens)))
-    found = plan_of(both, {None: Between(depths=(2, 4), widths=(32, 32))}, [Clock()])
-    assert not isinstance(found, str) and {what.kind for what in found.arrays} == {"logits", "hidden"}
+@pytest.mark.parametrize(
+    ("one", "other", "kinds"),
+    [("pool", "tokens", {"hidden"}), ("pool", "cls", {"hidden", "first"}), ("cls", "tokens", {"hidden", "first"})],
+)
+def test_rows_beside_tokens(
+    one, other, kinds, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    """A mean is made again from tokens where any are kept; a first token stands beside them."""
+    stage = methods.build("pkd").stages[0]
+    matches = [
+        dataclasses.replace(stage.matches[0], name=name, represent=getattr(represent, shown), pair=pair)
+        for name, shown, pair in (("a", one, partial(pairings.skip, include_last=True)), ("b", other, pairings.last))
+    ]
+    objective = Objective(
+        student_of(2), [dataclasses.replace(stage, matches=tuple(matches))], teacher=teacher_sizes, seed=0
+    )
+    reads = teachers_of(objective, teacher, data)[0]
+    assert isinstance(reads, StoredTeacher) and {what.kind for what in reads.plan.arrays} == {"logits", *kinds}
+    index = np.arange(3, 60, 7)
+    stored, live = (losses(objective, each, data, index, Clock()) for each in (reads, LiveTeacher(teacher.model)))
+    for term, value in live.terms.items():
+        assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5), term
+
+
+def test_what_was_not_planned_is_asked_of_the_teacher(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    reads, index = teachers_of(objective, teacher, data)[0], np.arange(8)
+    assert isinstance(reads, StoredTeacher) and reads.plan.layers == {("hidden", 2)}
+    inputs, needs = data.batch(index).inputs, {None: Wanted(hidden=[2])}
+    with counted(teacher.model) as seen:
+        reads(inputs, needs, None, index)
+        assert not seen
+        reads(inputs, {None: Wanted(hidden=[3])}, None, index)
+        reads(inputs, needs, Mixed(lam=0.3, partner=torch.arange(8).flip(0)), index)
+        reads(inputs, needs, None, None)
+    assert seen == [8, 8, 8]
+
+
+def test_a_teacher_that_is_put_away_still_answers(tmp_path: Path, teacher, student_of: StudentOf, batch) -> None:
+    student = student_of(2)
+    student.classifier = teacher.model.classifier
+    before = teacher.model(**batch.inputs).logits
+    head, layers = teacher.model.classifier.weight.data_ptr(), teacher.model.bert.encoder.layer[0].output.dense.weight
+    place = layers.data_ptr()
+    weights_on_disk(teacher.model, tmp_path, {id(one) for one in student.parameters()})
+    assert layers.data_ptr() != place and teacher.model.classifier.weight.data_ptr() == head
+    assert torch.equal(teacher.model(**batch.inputs).logits, before)
+    assert not list(tmp_path.iterdir()), "the file has no name"
 
 
 def test_auto_measures_and_says(

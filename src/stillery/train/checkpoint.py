@@ -36,7 +36,7 @@ _WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come: the counters that are not a function of the step, and how the teacher store was chosen."""
+    """How far a run has come: the counters that are not a function of the step, and how the store was chosen."""
 
     step: int = 0
     seconds: float = 0.0

@@ -44,7 +44,7 @@ KIND = "teacher"
 FORMAT = 2
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
 TOKENS, CPU_TOKENS = 16384, 1024
-# Bytes of all arrays together that reading may hold in memory.
+# Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
 _LET_GO = 1 << 26
 
 
@@ -120,7 +120,10 @@ class TeacherStore:
     def teacher_of(self, plan: Plan) -> StoredTeacher:
         """The teacher of a stage, once every array is filled."""
         rows = {what: self.rows[what] for what in sorted(plan.arrays)}
-        return StoredTeacher(live=self.teacher, plan=plan, rows=rows, order=self.order, frame=self.frame)
+        return StoredTeacher(
+            live=self.teacher, plan=plan, rows=rows, order=self.order, frame=self.frame,
+            pinned=self.accelerator.device.type == "cuda",
+        )  # fmt: skip
 
     def _begin(self, stack: ExitStack, limit: int) -> tuple[str | None, bool]:
         """Make room and the files; whether nobody else fills them, or why they cannot be."""
@@ -141,7 +144,9 @@ class TeacherStore:
             stack.enter_context(locked([file.folder for file in self.files.values()]))
         if not self._fill_missing():
             return f"what the teacher shows does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
-        self.rows = {what: file.rows(_LET_GO // len(self.files)) for what, file in self.files.items()}
+        bounded = self.accelerator.device.type == "cpu" and self.bytes > _LET_GO
+        let_go = _LET_GO // len(self.files) if bounded else None
+        self.rows = {what: file.rows(let_go) for what, file in self.files.items()}
         return None
 
     def _make(self) -> None:

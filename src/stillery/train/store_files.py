@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import mmap
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -98,8 +98,8 @@ class ArrayFile:
         except OSError:
             return list(range(len(self.ends)))
 
-    def rows(self, let_go: int) -> Rows:
-        """Open a whole array to read from; `let_go` is about how many bytes of it may be in memory."""
+    def rows(self, let_go: int | None = None) -> Rows:
+        """Open a whole array to read from; `let_go` is about how many bytes of it the process may count as its own."""
         with suppress(OSError):
             # What was used last is removed last.
             os.utime(self.folder)
@@ -156,15 +156,16 @@ class BlockWriter:
 class Rows:
     """The rows of a whole array, memory-mapped; what was looked at is let go again."""
 
-    def __init__(self, array: ArrayFile, let_go: int) -> None:
+    def __init__(self, array: ArrayFile, let_go: int | None) -> None:
         self.width, self.dtype = array.width, DTYPES[array.dtype][1]
         with (array.folder / VALUES).open("rb") as file:
             # As long as it is mapped: whoever makes room leaves it alone.
             _share(file.fileno())
             self._map = mmap.mmap(file.fileno(), array.bytes, access=mmap.ACCESS_READ)
         self._values: NDArray[Any] = np.frombuffer(self._map, DTYPES[array.dtype][0]).reshape(-1, array.width)
-        # Pages that were looked at count as the process's memory until they are let go; the system keeps them.
-        self._most = let_go if array.bytes > let_go and hasattr(mmap, "MADV_DONTNEED") else math.inf
+        # Pages that were looked at count as the process's memory until they are let go; the system keeps them anyway.
+        bounded = let_go is not None and array.bytes > let_go and hasattr(mmap, "MADV_DONTNEED")
+        self._most = max(1, (let_go or 0) // _AROUND) if bounded else sys.maxsize
         self._seen = 0
 
     def empty(self, *shape: int, pinned: bool) -> Tensor:
@@ -173,19 +174,22 @@ class Rows:
 
     def at(self, places: NDArray[np.int64], found: Tensor, parts: int = 1) -> None:
         """Read the rows at these places, [..., width]; where a row has equal parts, places count those."""
-        np.take(self._values.reshape(-1, self.width // parts), places, axis=0, out=_bits(found), mode="clip")
-        self._looked_at(places.shape[-1])
+        values, into = self._values.reshape(-1, self.width // parts), _bits(found)
+        for start in range(0, places.shape[-1], self._most):
+            some = slice(start, start + self._most)
+            np.take(values, places[..., some], axis=0, out=into[..., some, :], mode="clip")
+            self._looked_at(min(self._most, places.shape[-1] - start))
 
     def runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], found: Tensor) -> None:
         """Read so many rows from each start, followed by zeros: [runs, most rows, width]."""
         for run, start, length in zip(_bits(found), starts.tolist(), lengths.tolist(), strict=True):
             run[:length] = self._values[start : start + length]
             run[length:] = 0
-        self._looked_at(len(starts))
+            self._looked_at(1)
 
     def _looked_at(self, rows: int) -> None:
-        self._seen += rows * _AROUND
-        if self._seen > self._most:
+        self._seen += rows
+        if self._seen >= self._most:
             self._map.madvise(mmap.MADV_DONTNEED)
             self._seen = 0
 

@@ -16,7 +16,7 @@ from stillery.recipe import Clock, StackName, Stage
 from stillery.terms import Between, flat_layers
 from stillery.train.needs import Needs, pairs_of
 
-__all__ = ["Plan", "What", "frame_of", "layers_in", "plan_of", "taken", "wanted_for"]
+__all__ = ["Plan", "What", "frame_of", "layers_in", "plan_of", "shown_again", "taken", "wanted_for"]
 
 _OF_TOKENS = ("hidden", "query", "key", "value")
 _POOLED = ("first", "mean")
@@ -26,8 +26,8 @@ _POOLED = ("first", "mean")
 class What:
     """One array: logits, the classifier's feature or, of a layer, states, queries, keys or values of its tokens.
 
-    States of the first token alone (`first`), or the mean of the real ones (`mean`), are of all layers side by side,
-    the embedding output first: so methods that choose others, or draw them, find them too.
+    States of the first token alone (`first`), or the mean of the real ones (`mean`), are kept of all layers side by
+    side, the embedding output first: so methods that choose others, or draw them, find them too.
     """
 
     kind: Literal["logits", "feature", "first", "mean", "hidden", "query", "key", "value"]
@@ -168,3 +168,16 @@ def frame_of(stack: Stack) -> Stack:
         hidden={}, mask=stack.mask[:0], heads=stack.heads, depth=stack.depth, key_heads=stack.key_heads,
         scale=stack.scale, causal=stack.causal,
     )  # fmt: skip
+
+
+def shown_again(kept: Mapping[What, Tensor], frame: Stack, mask: Tensor) -> Trace:
+    """The trace of a batch from its rows of each layer; those of tokens are padded as the `mask` [batch, tokens] is."""
+    whole = any(what.of_tokens for what in kept)
+    layers: dict[str, dict[int, Tensor]] = {"hidden": {}}
+    for what, values in kept.items():
+        if what.kind != "logits":
+            need = "hidden" if what.pooled else what.kind
+            layers.setdefault(need, {})[what.layer] = values.unsqueeze(1) if what.pooled else values
+    stack = replace(frame, mask=mask if whole else mask.new_ones(len(mask), 1), **layers)  # type: ignore[arg-type]
+    logits = kept.get(What("logits"))
+    return Trace(logits=logits if logits is not None else torch.empty(len(mask), 0, device=mask.device), encoder=stack)

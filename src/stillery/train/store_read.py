@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 
-import torch
+import numpy as np
 from torch import Tensor
 
 from stillery.models.trace import Stack, Trace
@@ -13,7 +13,7 @@ from stillery.terms import Mixed
 from stillery.train.needs import Needs
 from stillery.train.store_files import Rows
 from stillery.train.store_order import FillOrder, Indices
-from stillery.train.store_plan import Plan, What, layers_in
+from stillery.train.store_plan import Plan, What, layers_in, shown_again
 from stillery.train.teacher import LiveTeacher
 
 __all__ = ["StoredTeacher"]
@@ -23,8 +23,8 @@ __all__ = ["StoredTeacher"]
 class StoredTeacher:
     """Reads what the teacher showed; what is not kept is asked of the teacher itself.
 
-    A batch is read into one piece of memory per kind, pinned for a GPU, so that it is copied there in one go while the
-    GPU goes on. `frame` is the stack without what it showed.
+    Layers of a batch are read into one piece of memory, `pinned` for a GPU, so that it fetches them while it goes on
+    with what it was doing. `frame` is the stack without what it showed.
     """
 
     live: LiveTeacher
@@ -32,62 +32,61 @@ class StoredTeacher:
     rows: Mapping[What, Rows]
     order: FillOrder
     frame: Stack
+    pinned: bool
 
     def __call__(
         self, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None, index: Indices | None = None
     ) -> Trace:
         """What the teacher showed on the examples at these places of the training part."""
         mask = inputs["attention_mask"]
-        if mixed is not None or index is None or not self.plan.covers(needs):
+        kept = None if mixed is not None or index is None else self.read(index, mask.shape[1], needs)
+        if kept is None:
             if self.live.model.device != mask.device:
                 self.live.model.to(mask.device)  # type: ignore[arg-type]
             return self.live(inputs, needs, mixed)
+        there = {what: values.to(mask.device, non_blocking=True) for what, values in kept.items()}
+        return shown_again(there, self.frame, mask)
+
+    def read(self, index: Indices, longest: int, needs: Needs) -> dict[What, Tensor] | None:
+        """The rows of each layer that is needed, and logits, if they were kept; texts are padded to the longest.
+
+        Tokens are [batch, longest, width], anything else is [batch, width].
+        """
+        if not self.plan.covers(needs):
+            return None
         layers = layers_in(needs)
-        tokens = [what for what in self.rows if what.of_tokens and (what.kind, what.layer) in layers]
-        shown: dict[str, dict[int, Tensor]] = {"hidden": self._pooled(layers, tokens, index, mask.device)}
-        for what, values in self._tokens(tokens, index, mask).items():
-            shown.setdefault(what.kind, {})[what.layer] = values
-        for what in self.rows:
-            if what.kind == "feature" and (what.kind, what.layer) in layers:
-                shown["feature"] = {what.layer: self._plain(what, index, mask.device)}
-        real = mask if tokens else mask.new_ones(len(mask), 1)
-        stack = replace(self.frame, mask=real, **shown)  # type: ignore[arg-type]
-        logits = What("logits")
-        if logits in self.rows:
-            return Trace(logits=self._plain(logits, index, mask.device), encoder=stack)
-        return Trace(logits=torch.empty(len(mask), 0, device=mask.device), encoder=stack)
+        plain = [
+            what
+            for what in self.plan.arrays
+            if what.kind == "logits" or (what.kind == "feature" and (what.kind, what.layer) in layers)
+        ]
+        tokens = [what for what in self.plan.arrays if what.of_tokens and (what.kind, what.layer) in layers]
+        pooled = sorted(layer for kind, layer in layers if kind == "hidden" and What("hidden", layer) not in tokens)
+        places = self.order.rank[index]
+        found = {what: self._plain(what, places) for what in plain}
+        return found | self._pooled(pooled, places) | self._tokens(tokens, index, longest)
 
-    def _plain(self, what: What, index: Indices, device: torch.device) -> Tensor:
+    def _plain(self, what: What, places: Indices) -> Tensor:
         rows = self.rows[what]
-        found = rows.empty(len(index), rows.width, pinned=device.type == "cuda")
-        rows.at(self.order.rank[index], found)
-        return found.to(device, non_blocking=True)
+        found = rows.empty(len(places), rows.width, pinned=self.pinned)
+        rows.at(places, found)
+        return found
 
-    def _pooled(
-        self, layers: set[tuple[str, int]], tokens: Sequence[What], index: Indices, device: torch.device
-    ) -> dict[int, Tensor]:
-        """The rows of each layer that stands for its first or mean token, [batch, 1, width]."""
-        pooled, kept = self.plan.pooled, {(what.kind, what.layer) for what in tokens}
-        wanted = sorted(layer for kind, layer in layers - kept if kind == "hidden")
-        if pooled is None or not wanted:
+    def _pooled(self, layers: list[int], places: Indices) -> dict[What, Tensor]:
+        """The first or mean token of these layers."""
+        pooled = self.plan.pooled
+        if pooled is None or not layers:
             return {}
         rows, each = self.rows[pooled], self.frame.depth + 1
-        found = rows.empty(len(wanted), len(index), 1, rows.width // each, pinned=device.type == "cuda")
-        places = self.order.rank[index] * each
-        rows.at(torch.tensor(wanted).numpy()[:, None] + places, found.squeeze(2), parts=each)
-        return dict(zip(wanted, found.to(device, non_blocking=True).unbind(), strict=True))
+        found = rows.empty(len(layers), len(places), rows.width // each, pinned=self.pinned)
+        rows.at(np.array(layers)[:, None] + places * each, found, parts=each)
+        return {What(pooled.kind, layer): values for layer, values in zip(layers, found, strict=True)}
 
-    def _tokens(self, arrays: Sequence[What], index: Indices, mask: Tensor) -> dict[What, Tensor]:
-        """The tokens of each array, padded as the mask [batch, tokens] is: [batch, tokens, width]."""
-        widths: dict[int, list[What]] = {}
+    def _tokens(self, arrays: list[What], index: Indices, longest: int) -> dict[What, Tensor]:
+        """The tokens of these arrays."""
+        starts, lengths, found = self.order.starts[index], self.order.lengths[index], {}
         for what in arrays:
-            widths.setdefault(self.rows[what].width, []).append(what)
-        starts, lengths = self.order.starts[index], self.order.lengths[index]
-        shown: dict[What, Tensor] = {}
-        for width, alike in widths.items():
-            pinned = mask.device.type == "cuda"
-            found = self.rows[alike[0]].empty(len(alike), *mask.shape, width, pinned=pinned)
-            for what, into in zip(alike, found, strict=True):
-                self.rows[what].runs(starts, lengths, into)
-            shown |= zip(alike, found.to(mask.device, non_blocking=True).unbind(), strict=True)
-        return shown
+            rows = self.rows[what]
+            found[what] = rows.empty(len(index), longest, rows.width, pinned=self.pinned)
+            rows.runs(starts, lengths, found[what])
+        return found
