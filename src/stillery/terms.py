@@ -16,6 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillery.faults import Fault
+from stillery.parts._side_by_side import side_by_side
 from stillery.parts._wide import wide
 from stillery.parts.divergence import DIVERGENCES, logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
@@ -186,11 +187,11 @@ def stage_terms(
     mixed: Mixed | None = None,
 ) -> dict[str, Tensor]:
     """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name."""
-    terms: dict[str, Tensor] = {}
+    terms: dict[str, Callable[[], Tensor]] = {}
     if stage.hard_weight:
-        terms["hard"] = _hard(student["plain"], labels, kind)
+        terms["hard"] = partial(_hard, student["plain"], labels, kind)
     if stage.prediction is not None:
-        terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, kind)
+        terms["soft"] = partial(_soft, stage.prediction, student["plain"], teacher["plain"].logits, kind)
     for match in stage.matches:
         left, right = (next(iter(views.values())).stack(match.stack) for views in (student, teacher))
         pairs = match.pairs(left.depth, right.depth, clock)
@@ -201,17 +202,31 @@ def stage_terms(
         if match.against == "student":
             if mixed is None:
                 raise Fault(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
-            terms[match.name] = _consistency(match, pairs, student, mixed)
+            terms[match.name] = partial(_consistency, match, pairs, student, mixed)
         elif match.judge is not None:
             assert judges is not None and index is not None
             batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score")
             rows = _judged(match, pairs, student[match.view].stack(match.stack), teacher[match.view].stack(match.stack))
-            terms[match.name] = judges[match.shared or match.name](rows, batch)
+            terms[match.name] = partial(judges[match.shared or match.name], rows, batch)
         else:
             ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
             projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
-            terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow)
-    return terms
+            terms[match.name] = partial(_match_term, match, pairs, ours, theirs, projection, flow)
+    if kind == "text":
+        # Over a vocabulary the kernels are large enough; side by side they would only hold more memory at once.
+        return {name: term() for name, term in terms.items()}
+    values = side_by_side(list(terms.values()), using=lambda: _shared(student, teacher, labels))
+    return dict(zip(terms, values, strict=True))
+
+
+def _shared(student: Views, teacher: Views, labels: Tensor | None) -> list[Tensor]:
+    """Every tensor that terms may look at."""
+    found = [] if labels is None else [labels]
+    for shown in (*student.values(), *teacher.values()):
+        found += [shown.logits, *([] if shown.targets is None else [shown.targets])]
+        for stack in (shown.encoder, shown.decoder):
+            found += [] if stack is None else _tensors(stack)
+    return found
 
 
 def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[tuple[Tensor, list[Tensor]]]:
@@ -270,12 +285,26 @@ def _match_term(
 ) -> Tensor:
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
     distances = torch.stack(
-        [_pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
+        side_by_side(
+            [
+                partial(_pair_distance, match, student, teacher, pair, slot, projection)
+                for slot, pair in enumerate(pairs)
+            ],
+            using=lambda: [*_tensors(student), *_tensors(teacher)],
+        )
     )
     if flow is not None:
         weighed: Tensor = flow(distances.detach()) * distances
         return weighed.sum()
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
+
+
+def _tensors(shown: Shown) -> list[Tensor]:
+    """Everything that a stack showed."""
+    found = [shown.mask]
+    for value in vars(shown).values():
+        found += value.values() if isinstance(value, Mapping) else []
+    return found
 
 
 def _pair_distance(

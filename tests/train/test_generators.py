@@ -31,6 +31,7 @@ from stillery.train.loop import accelerator_for, train
 from stillery.train.objective import shown_by
 from stillery.train.optimiser import adamw
 from stillery.train.settings import Training
+from stillery.train.teacher import LiveTeacher
 
 STRATEGIES = ("layer-forward", "layer-reverse", "layer-all-to-one", "layer-random")
 METHODS: dict[str, dict[str, Any]] = {
@@ -426,16 +427,16 @@ def test_a_run_goes_on_where_it_stopped(tmp_path: Path) -> None:
     data, whole, cut, again = texts("t5", 16), *(random_lesson() for _ in range(3))
     settings = {"epochs": 4, "checkpoint_every": 3, "keep": "last"}
     run(whole, data, tmp_path / "whole", **settings)
-    teacher, seen = cut.teacher, []
+    seen = []
 
-    def teach(*arguments: Any) -> Any:
-        seen.append(arguments)
-        if len(seen) == 6:
-            raise Killed
-        return teacher(*arguments)
+    class Mortal(LiveTeacher):
+        def __call__(self, *arguments: Any, **named: Any) -> Any:
+            seen.append(arguments)
+            if len(seen) == 6:
+                raise Killed
+            return super().__call__(*arguments, **named)
 
-    teach.model = teacher.model  # type: ignore[attr-defined]
-    cut.teacher = teach  # type: ignore[assignment]
+    cut.teacher = Mortal(cut.teacher.model)
     with pytest.raises(Killed):
         run(cut, data, tmp_path / "cut", **settings)
     run(again, data, tmp_path / "cut", resume=True, **settings)

@@ -9,6 +9,7 @@ from tiny_writers import FAMILIES, PAD, Lesson, batch_of, texts, writer
 
 from stillery import methods
 from stillery.recipe import Clock
+from stillery.train.cut import Part
 from stillery.train.loop import accelerator_for
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 
@@ -36,7 +37,8 @@ def written_alone(family: str, model, row: int) -> list[int]:
 
 
 def own_texts(family: str, model, *batches):
-    parts = [(batch, {"examples": 1 / len(batches)}, None) for batch in batches]
+    share = {"examples": 1 / len(batches)}
+    parts = [Part(batch=batch, share=share, mixed=None, places=torch.from_numpy(batch.index)) for batch in batches]
     return on_policy(parts, model, GREEDY, Clock(), accelerator_for("fp32"))
 
 
@@ -44,7 +46,8 @@ def own_texts(family: str, model, *batches):
 def test_the_students_texts_take_the_place_of_the_targets(family):
     model = writer(family, seed=3)
     model.generation_config.forced_eos_token_id = None
-    ((batch, _, _),) = own_texts(family, model, batch_of(texts(family), pad_to=8))
+    (part,) = own_texts(family, model, batch_of(texts(family), pad_to=8))
+    batch = part.batch
     assert batch.generated
     for row in range(8):
         labels, mask = batch.inputs["labels"][row], batch.inputs["attention_mask"][row].bool()
@@ -60,18 +63,19 @@ def test_the_students_texts_take_the_place_of_the_targets(family):
 def test_shares_are_of_what_was_written(family):
     model, data = writer(family, seed=3), texts(family)
     parts = own_texts(family, model, batch_of(data, range(5)), batch_of(data, range(5, 8)))
-    counts = [int((batch.inputs["labels"] != -100).sum()) for batch, _, _ in parts]
-    assert [share["targets"] for _, share, _ in parts] == [count / sum(counts) for count in counts]
+    counts = [int((batch.inputs["labels"] != -100).sum()) for batch in (part.batch for part in parts)]
+    assert [part.share["targets"] for part in parts] == [count / sum(counts) for count in counts]
     for rows in ("decoder tokens", "causal pairs"):
-        assert sum(share[rows] for _, share, _ in parts) == pytest.approx(1)
-    assert all(share["examples"] == 0.5 for _, share, _ in parts)
+        assert sum(part.share[rows] for part in parts) == pytest.approx(1)
+    assert all(part.share["examples"] == 0.5 for part in parts)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_own_texts_are_scored_by_the_teacher_and_are_no_labels(family):
     model, teacher = writer(family, seed=3), writer(family, seed=5)
     lesson = Lesson(methods.build("layer-forward", {}), model, teacher)
-    ((batch, _, _),) = own_texts(family, model, batch_of(texts(family)))
+    (part,) = own_texts(family, model, batch_of(texts(family)))
+    batch = part.batch
     with_labels = lesson.losses(batch).terms
     shown = {"plain": lesson.teacher(batch.inputs, _needs(lesson))}
     terms = lesson.objective(batch.inputs, None, shown, _clock(), _whole(), None, None, True).terms

@@ -18,6 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
+from stillery.data.batches import Batch
 from stillery.data.cache import Cache, find_cache
 from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
@@ -31,6 +32,7 @@ from stillery.terms import Mixed
 from stillery.train.away import weights_on_disk
 from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.needs import Needs
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
 from stillery.train.store import KIND, TeacherStore
@@ -102,13 +104,17 @@ def teachers_of(
     return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16).teachers
 
 
+def read(teacher: Teacher, batch: Batch, needs: Needs) -> dict[What, torch.Tensor] | None:
+    return teacher.read(batch.index, batch.inputs["input_ids"].shape[1], needs)
+
+
 def losses(objective: Objective, teacher: Teacher, data: TrainingData, index: np.ndarray, clock: Clock) -> Losses:
     batch = data.batch(index)
     stage = objective.stages[clock.stage]
     shown = {}
     if stage.needs_teacher:
         _, needs = needs_of(stage, objective.between[clock.stage], clock, "plain")
-        shown["plain"] = teacher(batch.inputs, needs, None, index)
+        shown["plain"] = teacher(batch.inputs, needs, None, read(teacher, batch, needs))
     share = dict.fromkeys(("examples", "tokens", "pairs"), 1.0)
     torch.manual_seed(5)
     return objective(batch.inputs, batch.labels, shown, clock, share, None, torch.from_numpy(index))
@@ -121,12 +127,12 @@ def gradients(objective: Objective, total: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def read(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, longest: int) -> torch.Tensor:
+def rows_of(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, longest: int) -> torch.Tensor:
     if what.of_tokens:
-        found = rows.empty(len(index), longest, rows.width, pinned=False)
+        found = rows.empty(len(index), longest, rows.width)
         rows.runs(store.order.starts[index], store.order.lengths[index], found)
     else:
-        found = rows.empty(len(index), rows.width, pinned=False)
+        found = rows.empty(len(index), rows.width)
         rows.at(store.order.rank[index], found)
     return found
 
@@ -141,7 +147,7 @@ def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(dtype, teacher: Loa
         shown = store.teacher(inputs, {None: wanted_for(EVERYTHING, 4)})
         for what in EVERYTHING:
             wanted = taken(what, shown).to(torch.float32 if what.kind == "logits" else kept)
-            found = read(store.rows[what], store, what, index, inputs["input_ids"].shape[1])
+            found = rows_of(store.rows[what], store, what, index, inputs["input_ids"].shape[1])
             assert found.dtype == wanted.dtype
             if what.of_tokens:
                 assert torch.equal(found[inputs["attention_mask"] == 1], wanted), what
@@ -306,8 +312,8 @@ def test_what_is_let_go_is_read_again(teacher: Loaded, many: TrainingData) -> No
     index = np.random.default_rng(0).permutation(len(many))[:50]
     longest = int(many.lengths[index].max())
     for what, file in store.files.items():
-        wanted = read(file.rows(), store, what, index, longest)
-        assert torch.equal(read(file.rows(let_go=1), store, what, index, longest), wanted), what
+        wanted = rows_of(file.rows(), store, what, index, longest)
+        assert torch.equal(rows_of(file.rows(let_go=1), store, what, index, longest), wanted), what
 
 
 FILLER = """
@@ -414,7 +420,8 @@ def test_seeds_that_draw_other_layers_share_arrays(
     assert capsys.readouterr().err.count("found whole") == 3
     # Only the layers of a step are read.
     _, needs = needs_of(objective.stages[0], objective.between[0], lessons[0].clocks[0], "plain")
-    shown = reads(data.batch(np.arange(5)).inputs, needs, None, np.arange(5)).stack()
+    batch = data.batch(np.arange(5))
+    shown = reads(batch.inputs, needs, None, read(reads, batch, needs)).stack()
     assert shown.hidden.keys() == set(needs[None].hidden) and len(shown.hidden) == 1
 
 
@@ -466,13 +473,15 @@ def test_what_was_not_planned_is_asked_of_the_teacher(
     objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
     reads, index = teachers_of(objective, teacher, data)[0], np.arange(8)
     assert isinstance(reads, StoredTeacher) and reads.plan.layers == {("hidden", 2)}
-    inputs, needs = data.batch(index).inputs, {None: Wanted(hidden=[2])}
+    batch, needs = data.batch(index), {None: Wanted(hidden=[2])}
+    kept = read(reads, batch, needs)
     with counted(teacher.model) as seen:
-        reads(inputs, needs, None, index)
+        reads(batch.inputs, needs, None, kept)
         assert not seen
-        reads(inputs, {None: Wanted(hidden=[3])}, None, index)
-        reads(inputs, needs, Mixed(lam=0.3, partner=torch.arange(8).flip(0)), index)
-        reads(inputs, needs, None, None)
+        others = {None: Wanted(hidden=[3])}
+        reads(batch.inputs, others, None, read(reads, batch, others))
+        reads(batch.inputs, needs, Mixed(lam=0.3, partner=torch.arange(8).flip(0)), kept)
+        reads(batch.inputs, needs, None, None)
     assert seen == [8, 8, 8]
 
 

@@ -100,12 +100,22 @@ class Wanted:
     def __bool__(self) -> bool:
         return any(getattr(self, each.name) for each in fields(self) if each.name != "raw_last")
 
+    @property
+    def last(self) -> int:
+        """The last layer of which anything is wanted."""
+        wanted = (getattr(self, each.name) for each in fields(self) if each.name != "raw_last")
+        return int(max(layer for layers in wanted for layer in layers))
+
 
 def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """[batch, tokens, heads, size] turned by the angles of their positions, [batch, tokens, size], heads merged."""
     first, second = states.chunk(2, dim=-1)
     turned = states * cos.unsqueeze(2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(2)
     return turned.flatten(2)
+
+
+class _Enough(Exception):
+    """Everything that was asked for has been shown."""
 
 
 class _Hooks:
@@ -115,8 +125,12 @@ class _Hooks:
     calls its hidden states, whatever it does between its embedding module and its first layer, or after a layer.
     """
 
-    def __init__(self, model: PreTrainedModel, stack: str, wanted: Wanted, change: Change | None) -> None:
+    def __init__(
+        self, model: PreTrainedModel, stack: str, wanted: Wanted, change: Change | None, *, stop: bool = False
+    ) -> None:
         self.wanted, self.change = wanted, change
+        # With nothing asked for behind a layer, the model need not go on; a feature is behind all of them.
+        self.stop_behind = wanted.last if stop and not wanted.feature else None
         self.kept: dict[str, dict[int, Tensor]] = {}
         self.layer, self.angles = 0, None
         self.layout, self.depth = layout_of(model.config, stack), sizes(model.config, stack).layers
@@ -142,6 +156,15 @@ class _Hooks:
                 self.handles.append(module.get_submodule(path).register_forward_hook(keep))
 
     def _hook_end(self, model: PreTrainedModel) -> None:
+        self._hook_last_state(model)
+        if self.stop_behind == self.depth:
+            end = model.base_model.get_submodule(self.layout.module)
+            self.handles.append(end.register_forward_hook(self._enough))
+
+    def _enough(self, *_: Any) -> None:
+        raise _Enough
+
+    def _hook_last_state(self, model: PreTrainedModel) -> None:
         base = model.base_model
         if self.depth in self.wanted.hidden and self.wanted.raw_last and self.layout.norm is not None:
             norm = base.get_submodule(self.layout.norm)
@@ -174,6 +197,8 @@ class _Hooks:
             changed = given.args[1:], given.kwargs
         if self.layer - 1 in self.wanted.hidden:
             self._keep("hidden", self.layer - 1, state)
+        if self.layer - 1 == self.stop_behind:
+            raise _Enough
         if self.layer in self.wanted.key and given.arguments.get("position_bias") is not None:
             self._keep("bias", self.layer, given.arguments["position_bias"])
         self.angles = given.arguments.get("position_embeddings")
@@ -212,6 +237,7 @@ def trace(
     decoder: Wanted | None = None,
     decoder_change: Change | None = None,
     drop_start: bool = False,
+    logits: bool = True,
 ) -> Trace:
     """Run the model and keep its logits and, of the given layers, states (0 = embedding), queries, keys and values.
 
@@ -220,7 +246,8 @@ def trace(
     linear classifier receives, [batch, width]. `change` is applied to the first stack's embedding output before its
     first layer sees it (MixUp), `decoder_change` to that of an encoder-decoder's decoder. `drop_start` leaves the
     decoder's start token out of its mask where it is the padding token (`inputs.masks_of`). Attention stays fused:
-    scores are made from queries and keys afterwards, by whoever compares them.
+    scores are made from queries and keys afterwards, by whoever compares them. Without `logits` the model stops behind
+    the last layer that is wanted, and the trace's logits are empty.
     """
     names = stacks_of(model.config)
     wanted = {"encoder": encoder or Wanted(), "decoder": decoder or Wanted()}
@@ -236,20 +263,24 @@ def trace(
         _check(model, name, wanted[name], changes.get(name))
     accepted = accepted_inputs(model, inputs)
     hooks: dict[str, _Hooks] = {}
+    end = next((name for name in reversed(names) if wanted[name]), None)
     try:
         for name in names:
             if wanted[name] or changes.get(name):
-                hooks[name] = _Hooks(model, name, wanted[name], changes.get(name))
+                stop = not logits and name == end
+                hooks[name] = _Hooks(model, name, wanted[name], changes.get(name), stop=stop)
         # Nothing is generated here, so what a decoder would remember for its next token is not kept.
         cache: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
-        logits = model(**accepted, **cache).logits
+        shown: Tensor = model(**accepted, **cache).logits
+    except _Enough:
+        shown = inputs["input_ids"].new_empty((len(inputs["input_ids"]), 0), dtype=torch.float32)
     finally:
         for hook in hooks.values():
             for handle in hook.handles:
                 handle.remove()
     masks = masks_of(model, inputs, accepted, drop_start)
     stacks = {name: _stack(model, name, masks, hooks[name].kept if name in hooks else {}) for name in names}
-    return Trace(logits=logits, targets=targets_of(model, inputs), **stacks)
+    return Trace(logits=shown, targets=targets_of(model, inputs), **stacks)
 
 
 def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | None) -> None:

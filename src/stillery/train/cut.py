@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
 from accelerate import Accelerator
+from torch import Tensor
 
 from stillery.data.batches import Batch, micro_batches
 from stillery.parts.mix import draw
 from stillery.recipe import Clock, Mixing, Rows
 from stillery.terms import Mixed
 from stillery.train.data import Trainable
+from stillery.train.store_plan import What
 
-__all__ = ["cut_window"]
+__all__ = ["Part", "cut_window"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Part:
+    """A micro-batch of a step: its share of the step's rows, how it is mixed, where in the training part it is.
+
+    `kept` is what its teacher showed on it before, where that was read from the store.
+    """
+
+    batch: Batch
+    share: Mapping[Rows, float]
+    mixed: Mixed | None
+    places: Tensor
+    kept: Mapping[What, Tensor] | None = None
+
+    def to(self, device: torch.device) -> Part:
+        """The same on a device, on its way there if the memory is pinned."""
+        kept = None
+        if self.kept is not None:
+            kept = {what: tensor.to(device, non_blocking=True) for what, tensor in self.kept.items()}
+        mixed = self.mixed
+        if mixed is not None:
+            mixed = replace(mixed, partner=mixed.partner.to(device, non_blocking=True))
+        places = self.places.to(device, non_blocking=True)
+        return replace(self, batch=self.batch.to(device), mixed=mixed, places=places, kept=kept)
+
+    def pinned(self) -> Part:
+        """The same in memory that a device can fetch from by itself."""
+        inputs = {name: tensor.pin_memory() for name, tensor in self.batch.inputs.items()}
+        labels = None if self.batch.labels is None else self.batch.labels.pin_memory()
+        kept = None
+        if self.kept is not None:
+            kept = {what: tensor.pin_memory() for what, tensor in self.kept.items()}
+        mixed = self.mixed
+        if mixed is not None:
+            mixed = replace(mixed, partner=mixed.partner.pin_memory())
+        batch = replace(self.batch, inputs=inputs, labels=labels)
+        return replace(self, batch=batch, mixed=mixed, places=self.places.pin_memory(), kept=kept)
 
 
 def cut_window(
@@ -24,7 +66,7 @@ def cut_window(
     clock: Clock,
     mixing: Mixing | None,
     accelerator: Accelerator,
-) -> list[tuple[Batch, dict[Rows, float], Mixed | None]]:
+) -> list[Part]:
     """This process's micro-batches of a window, each with its share of the window's rows and how it is mixed."""
     total: Counter[Rows] = Counter()
     mine = []
@@ -40,11 +82,11 @@ def cut_window(
     parts = []
     for cut, rows, drawn in mine:
         # A process left without examples still has to take part in the step: it runs one that does not count.
-        batch = data.batch(cut if len(cut) else window[:1]).to(accelerator.device)
+        batch = data.batch(cut if len(cut) else window[:1])
         share = {name: count / max(total[name], 1) for name, count in rows.items()}
         mixed = None
         if drawn:
             lam, partner = drawn
-            mixed = Mixed(lam=lam, partner=torch.tensor(partner or [0], device=accelerator.device))
-        parts.append((batch, share, mixed))
+            mixed = Mixed(lam=lam, partner=torch.tensor(partner or [0]))
+        parts.append(Part(batch=batch, share=share, mixed=mixed, places=torch.from_numpy(batch.index)))
     return parts

@@ -10,40 +10,41 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
 
-from stillery.data.batches import Batch, windows
-from stillery.models.trace import Trace
 from stillery.progress import Bar, bar
-from stillery.recipe import Clock, Rows
-from stillery.terms import Mixed
 from stillery.train import checkpoint
+from stillery.train.ahead import ahead
 from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
-from stillery.train.cut import cut_window
 from stillery.train.data import TextData, Trainable, TrainingData
+from stillery.train.graph import graphs_for, own_stream
 from stillery.train.lessons import clock_at, lessons_of
 from stillery.train.log import RunLog
-from stillery.train.objective import Losses, Objective, needs_of
+from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
-from stillery.train.optimiser import adamw
-from stillery.train.said import Said, stop_if_not_finite
-from stillery.train.schedule import learning_rate, stage_lengths, step_seed
+from stillery.train.optimiser import adamw, set_rate
+from stillery.train.prepare import Preparing
+from stillery.train.said import Said, note, stop_if_not_finite
+from stillery.train.schedule import learning_rate, stage_lengths
 from stillery.train.settings import Storing, Training
+from stillery.train.step import Step
 from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
 
 __all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
+
+AHEAD = 4
+"""Steps whose examples are prepared while a GPU is busy with the ones before."""
 
 Score = Callable[[PreTrainedModel], Mapping[str, float]]
 """Scores the student on the dev part; the first metric decides which weights are best."""
@@ -176,6 +177,7 @@ def _stage(
     policy: OnPolicy | None,
 ) -> Progress:
     """Run one stage from where the run stands to the stage's end, with an optimiser of its own."""
+    device, recipe = accelerator.device, objective.stages[stage]
     optimiser = adamw(objective, settings.lr, settings.weight_decay)
     if resumed_at is not None and start < resumed_at < start + length:
         checkpoint.restore_optimiser(folder, objective, optimiser)
@@ -185,98 +187,69 @@ def _stage(
     if accelerator.scaler is not None and progress.scaler is not None:
         accelerator.scaler.load_state_dict(progress.scaler)
         progress = progress.after(scaler=None)
-    trained = [parameter for parameter in objective.parameters() if parameter.requires_grad]
+    take = Step(
+        module=module, objective=objective, teacher=teacher, accelerator=accelerator, optimiser=stepper,
+        clip=settings.clip,
+    )  # fmt: skip
+    graphs = graphs_for(take, stage, settings)
+    clock_of = partial(clock_at, settings.seed, stage, start, length, per_epoch)
+    prepare = Preparing(
+        clock_of=clock_of, per_epoch=per_epoch, window=window, batch_size=settings.batch_size, objective=objective,
+        data=data, teacher=teacher, accelerator=accelerator, packs=graphs is not None,
+    )  # fmt: skip
+    steps = range(progress.step, start + length)
     pending: list[Said] = []
-    order: list[np.ndarray] = []
-    order_epoch = -1
     module.train()
 
-    for step in range(progress.step, start + length):
-        began = time.perf_counter()
-        epoch, place = divmod(step - start, per_epoch)
-        if epoch != order_epoch:
-            order = windows(data.lengths, seed=settings.seed, stage=stage, epoch=epoch, window=window)
-            order_epoch = epoch
-        clock = clock_at(settings.seed, stage, start, length, per_epoch, step)
-        rate = learning_rate(settings.lr, step - start, length, settings.warmup)
-        for group in optimiser.param_groups:
-            group["lr"] = rate
+    with own_stream(device), closing(ahead(prepare, steps, AHEAD if device.type == "cuda" else 0)) as prepared:
+        for step in steps:
+            began = time.perf_counter()
+            parts, whole = next(prepared)
+            clock = clock_of(step)
+            rate = learning_rate(settings.lr, step - start, length, settings.warmup)
+            set_rate(optimiser, rate)
+            last = step + 1 == start + length
+            logs = (step + 1) % settings.log_every == 0 or last or step == start
+            grad_norms = logs and settings.grad_norms
+            if policy is not None and recipe.needs_teacher and writes_itself(policy, clock):
+                there = [part.to(device) for part in parts]
+                written = on_policy(there, objective.student, policy, clock, accelerator)
+                said = take(written, clock, grad_norms=grad_norms)
+            elif graphs is not None and whole is not None and not grad_norms:
+                said = graphs(whole, clock)
+            else:
+                said = take([part.to(device) for part in parts], clock, grad_norms=grad_norms)
+            pending.append(said)
+            # Reading a loss back makes a GPU wait, so there it is done when something is written anyway.
+            if logs or device.type == "cpu":
+                stop_if_not_finite(pending)
+            objective.after_step(new_epoch=(step + 1 - start) % per_epoch == 0)
 
-        last = step + 1 == start + length
-        logs = (step + 1) % settings.log_every == 0 or last or step == start
-        parts = cut_window(data, order[place], settings.batch_size, clock, objective.stages[stage].mixing, accelerator)
-        if policy is not None and objective.stages[stage].needs_teacher and writes_itself(policy, clock):
-            parts = on_policy(parts, objective.student, policy, clock, accelerator)
-        said = Said(step=step + 1)
-        for number, (batch, share, mixed) in enumerate(parts):
-            with _gradients_shared(accelerator, module, number == len(parts) - 1):
-                torch.manual_seed(step_seed(settings.seed, step, number, accelerator.process_index))
-                losses = _losses(module, objective, batch, share, clock, mixed, teacher, accelerator)
-                said.add(losses, batch)
-                if logs and settings.grad_norms:
-                    said.add_gradients(losses, trained)
-                # Processes average their gradients; the parts of the loss are to be added up.
-                accelerator.backward(losses.total * accelerator.num_processes)
-        pending.append(said)
-        # Reading a loss back makes a GPU wait, so there it is done when something is written anyway.
-        if logs or accelerator.device.type == "cpu":
-            stop_if_not_finite(pending)
-        norm = accelerator.clip_grad_norm_(trained, settings.clip or math.inf)
-        stepper.step()
-        stepper.zero_grad()
-        objective.after_step(new_epoch=place + 1 == per_epoch)
-
-        step_seconds = time.perf_counter() - began
-        progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
-        if logs and log is not None:
-            log.write("train", step + 1, stage=objective.stages[stage].name, epoch=epoch + 1, lr=rate,
-                      **said.numbers(), gradient_norm=float(norm))  # fmt: skip
-        shown.advance(note=f"{objective.stages[stage].name}: {said.note()}" if logs else None)
-        ends_epoch = (step + 1 - start) % per_epoch == 0
-        due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
-        if score is not None and (due or last):
-            stop_if_not_finite(pending)
-            progress = _scored(score(objective.student), progress, objective, settings, folder, log)
-            module.train()
-        if (step + 1) % settings.checkpoint_every == 0 and not last and not progress.stopped:
-            stop_if_not_finite(pending)
-            if accelerator.is_main_process:
-                scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
-                checkpoint.save(folder, objective, optimiser, progress.after(scaler=scaler))
-            accelerator.wait_for_everyone()
-        if progress.stopped:
-            break
+            step_seconds = time.perf_counter() - began
+            progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
+            if logs:
+                numbers = said.numbers()
+                shown.advance(note=f"{recipe.name}: {note(numbers)}")
+                if log is not None:
+                    log.write("train", step + 1, stage=recipe.name, epoch=clock.epoch + 1, lr=rate, **numbers,
+                              seconds=round(progress.seconds, 3))  # fmt: skip
+            else:
+                shown.advance()
+            ends_epoch = (step + 1 - start) % per_epoch == 0
+            due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
+            if score is not None and (due or last):
+                stop_if_not_finite(pending)
+                progress = _scored(score(objective.student), progress, objective, settings, folder, log)
+                module.train()
+            if (step + 1) % settings.checkpoint_every == 0 and not last and not progress.stopped:
+                stop_if_not_finite(pending)
+                if accelerator.is_main_process:
+                    scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
+                    checkpoint.save(folder, objective, optimiser, progress.after(scaler=scaler))
+                accelerator.wait_for_everyone()
+            if progress.stopped:
+                break
     return progress
-
-
-def _gradients_shared(accelerator: Accelerator, module: nn.Module, last: bool) -> AbstractContextManager[None]:
-    return nullcontext() if last else accelerator.no_sync(module)
-
-
-def _losses(
-    module: nn.Module,
-    objective: Objective,
-    batch: Batch,
-    share: Mapping[Rows, float],
-    clock: Clock,
-    mixed: Mixed | None,
-    teacher: Teacher | None,
-    accelerator: Accelerator,
-) -> Losses:
-    stage = objective.stages[clock.stage]
-    shown: dict[str, Trace] = {}
-    if stage.needs_teacher:
-        assert teacher is not None
-        matched = {match.view for match in stage.matches if match.against == "teacher"}
-        with accelerator.autocast():
-            for view in ("plain", "mixed"):
-                if view in matched or (view == "plain" and stage.prediction is not None):
-                    _, needs = needs_of(stage, objective.between[clock.stage], clock, view)
-                    places = None if batch.generated else batch.index
-                    shown[view] = teacher(batch.inputs, needs, mixed if view == "mixed" else None, places)
-    index = torch.from_numpy(batch.index).to(accelerator.device)
-    losses: Losses = module(batch.inputs, batch.labels, shown, clock, share, mixed, index, batch.generated)
-    return losses
 
 
 def _scored(

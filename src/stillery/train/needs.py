@@ -109,7 +109,14 @@ def _needed(match: Match, layers: Sequence[int]) -> Wanted:
     return Wanted(**dict.fromkeys(match.represent.needs, layers), raw_last=match.represent.raw_last)
 
 
-def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None) -> Trace:
+def shown_by(
+    model: PreTrainedModel,
+    inputs: Mapping[str, Tensor],
+    needs: Needs,
+    mixed: Mixed | None = None,
+    *,
+    logits: bool = True,
+) -> Trace:
     """Run a model on a batch, or on its mixed examples, and keep what is needed."""
     names = stacks_of(model.config)
     wanted: dict[str, Wanted] = {}
@@ -122,6 +129,7 @@ def shown_by(model: PreTrainedModel, inputs: Mapping[str, Tensor], needs: Needs,
         decoder=wanted.get("decoder"),
         change=mixed,
         decoder_change=mixed if len(names) > 1 else None,
+        logits=logits,
     )
 
 

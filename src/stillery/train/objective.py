@@ -136,14 +136,16 @@ class Objective(nn.Module):
         """What the student shows of each view the stage looks at."""
         shown, between = {}, self.between[clock.stage]
         if mixed is not None:
-            shown["mixed"] = shown_by(self.student, inputs, needs_of(stage, between, clock, "mixed")[0], mixed)
+            needs, _ = needs_of(stage, between, clock, "mixed")
+            shown["mixed"] = shown_by(self.student, inputs, needs, mixed, logits=False)
         consistency = [match for match in stage.matches if match.against == "student"]
         trains_plain = stage.hard_weight or stage.prediction or any(match.view == "plain" for match in stage.matches)
         if trains_plain or consistency:
             needs, _ = needs_of(stage, between, clock, "plain")
             target_only = not trains_plain and all(match.detach for match in consistency)
             with torch.no_grad() if target_only else nullcontext():
-                shown["plain"] = shown_by(self.student, inputs, needs)
+                predicts = bool(stage.hard_weight) or stage.prediction is not None
+                shown["plain"] = shown_by(self.student, inputs, needs, logits=predicts)
         return shown
 
     def after_step(self, *, new_epoch: bool) -> None:

@@ -8,6 +8,7 @@ functions of the clock and the student's weights, so that a run that goes on is 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,14 +23,11 @@ from stillery.models.family import kind_of
 from stillery.models.inputs import IGNORED
 from stillery.models.quiet import quiet
 from stillery.recipe import Clock, Rows
-from stillery.terms import Mixed
+from stillery.train.cut import Part
 from stillery.train.data import counted
 from stillery.train.schedule import step_seed
 
-__all__ = ["OnPolicy", "Parts", "on_policy", "writes_itself"]
-
-Parts = list[tuple[Batch, dict[Rows, float], Mixed | None]]
-"""Micro-batches of a step, each with its share of the step's rows and how it is mixed."""
+__all__ = ["OnPolicy", "on_policy", "writes_itself"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,21 +47,26 @@ def writes_itself(policy: OnPolicy, clock: Clock) -> bool:
 
 
 def on_policy(
-    parts: Parts, student: PreTrainedModel, policy: OnPolicy, clock: Clock, accelerator: Accelerator
-) -> Parts:
+    parts: Sequence[Part], student: PreTrainedModel, policy: OnPolicy, clock: Clock, accelerator: Accelerator
+) -> list[Part]:
     """The micro-batches of a step with what the student writes as targets, and their shares of the rows it wrote."""
     written = []
-    for number, (batch, _, _) in enumerate(parts):
+    for number, part in enumerate(parts):
         torch.manual_seed(step_seed(clock.seed, clock.step, number, accelerator.process_index))
         with accelerator.autocast():
-            written.append(_written(student, batch, policy))
+            written.append(_written(student, part.batch, policy))
     rows = [_rows(batch, student) for batch in written]
     total: Counter[Rows] = Counter()
     for one in rows:
         total.update(one)
     return [
-        (batch, dict(share) | {name: count / max(total[name], 1) for name, count in one.items()}, mixed)
-        for batch, one, (_, share, mixed) in zip(written, rows, parts, strict=True)
+        replace(
+            part,
+            batch=batch,
+            share=dict(part.share) | {name: count / max(total[name], 1) for name, count in one.items()},
+            kept=None,
+        )
+        for batch, one, part in zip(written, rows, parts, strict=True)
     ]
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-__all__ = ["adamw", "parameter_groups"]
+__all__ = ["adamw", "parameter_groups", "set_rate"]
 
 
 def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, object]]:
@@ -18,5 +18,18 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def adamw(module: nn.Module, lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """The optimiser of one stage."""
-    return torch.optim.AdamW(parameter_groups(module, weight_decay), lr=lr, fused=True)
+    """The optimiser of one stage; on a GPU the learning rate is there too, so that a recorded step reads it."""
+    groups = parameter_groups(module, weight_decay)
+    device = next(module.parameters()).device
+    if device.type != "cuda":
+        return torch.optim.AdamW(groups, lr=lr, fused=True)
+    return torch.optim.AdamW(groups, lr=torch.tensor(lr, device=device), fused=True, capturable=True)
+
+
+def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
+    """Set the learning rate of all groups."""
+    for group in optimiser.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate

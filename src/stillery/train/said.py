@@ -8,11 +8,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from stillery.data.batches import Batch
 from stillery.faults import Stopped
 from stillery.train.objective import Losses
 
-__all__ = ["Said", "stop_if_not_finite"]
+__all__ = ["Said", "note", "spoken", "stop_if_not_finite"]
+
+
+def spoken(losses: Losses) -> Tensor:
+    """The total and every term, in their order, as one tensor."""
+    return torch.stack([losses.total.detach(), *(value.detach() for value in losses.terms.values())])
 
 
 class Said:
@@ -20,16 +24,17 @@ class Said:
 
     def __init__(self, step: int) -> None:
         self.step = step
+        self.names: list[str] = []
         self.ids: list[Sequence[str]] = []
-        self.terms: list[dict[str, Tensor]] = []
-        self.totals: list[Tensor] = []
+        self.values: list[Tensor] = []
+        self.norm: Tensor | None = None
         self.gradients: dict[str, float] = {}
 
-    def add(self, losses: Losses, batch: Batch) -> None:
-        """Add the losses of one micro-batch."""
-        self.ids.append(batch.ids)
-        self.terms.append({name: value.detach() for name, value in losses.terms.items()})
-        self.totals.append(losses.total.detach())
+    def add(self, names: Sequence[str], values: Tensor, ids: Sequence[str]) -> None:
+        """Add the total and the terms of one micro-batch (`spoken`), and the examples it has."""
+        self.names = list(names)
+        self.ids.append(ids)
+        self.values.append(values)
 
     def add_gradients(self, losses: Losses, trained: Sequence[nn.Parameter]) -> None:
         """Add the norm of each term's own gradient; over micro-batches they are added up."""
@@ -40,25 +45,33 @@ class Said:
 
     def numbers(self) -> dict[str, object]:
         """The loss, its terms and their gradients, read back."""
-        terms = {name: sum(float(part[name]) for part in self.terms) for name in self.terms[0]}
-        numbers: dict[str, object] = {"loss": sum(float(total) for total in self.totals), "terms": terms}
+        read = torch.stack(self.values).tolist()
+        total, *terms = (sum(column) for column in zip(*read, strict=True))
+        numbers: dict[str, object] = {"loss": total, "terms": dict(zip(self.names, terms, strict=True))}
         if self.gradients:
             numbers["term_gradient_norms"] = self.gradients
+        if self.norm is not None:
+            numbers["gradient_norm"] = float(self.norm)
         return numbers
 
-    def note(self) -> str:
-        """The loss and its terms in a few words."""
-        numbers = self.numbers()
-        terms = numbers["terms"]
-        assert isinstance(terms, dict)
-        return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
+
+def note(numbers: dict[str, object]) -> str:
+    """The loss and its terms in a few words."""
+    terms = numbers["terms"]
+    assert isinstance(terms, dict)
+    return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
 
 
 def stop_if_not_finite(pending: list[Said]) -> None:
     """Stop the run at the first step whose loss was not a finite number; forget the steps looked at."""
+    if not pending:
+        return
+    # One reading for all of them: each would make a GPU wait.
+    read = iter(torch.cat([values for said in pending for values in said.values]).tolist())
     for said in pending:
-        for ids, terms in zip(said.ids, said.terms, strict=True):
-            bad = [name for name, value in terms.items() if not math.isfinite(float(value))]
+        for ids in said.ids:
+            values = [next(read) for _ in range(len(said.names) + 1)]
+            bad = [name for name, value in zip(said.names, values[1:], strict=True) if not math.isfinite(value)]
             if bad:
                 raise Stopped(
                     f"step {said.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"

@@ -39,6 +39,11 @@ class Training:
         None, "Stop after this many scorings of the dev part without a gain.  [default: never]", least=1
     )
     seed: int = setting(0, "Seed of initialisation, order, dropout and random pairings.", least=0, most=2**32 - 1)
+    graph: str = setting(
+        "auto",
+        "Replay steps as CUDA graphs: auto does on a GPU where a step repeats, on also says why where it cannot.",
+        choices=("auto", "on", "off"),
+    )
     log_every: int = setting(20, "Write the loss terms to the log every N steps.", least=1)
     grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.")
     tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.")

@@ -120,10 +120,7 @@ class TeacherStore:
     def teacher_of(self, plan: Plan) -> StoredTeacher:
         """The teacher of a stage, once every array is filled."""
         rows = {what: self.rows[what] for what in sorted(plan.arrays)}
-        return StoredTeacher(
-            live=self.teacher, plan=plan, rows=rows, order=self.order, frame=self.frame,
-            pinned=self.accelerator.device.type == "cuda",
-        )  # fmt: skip
+        return StoredTeacher(live=self.teacher, plan=plan, rows=rows, order=self.order, frame=self.frame)
 
     def _begin(self, stack: ExitStack, limit: int) -> tuple[str | None, bool]:
         """Make room and the files; whether nobody else fills them, or why they cannot be."""
@@ -187,7 +184,7 @@ class TeacherStore:
                 whole = False
                 try:
                     for index in self.order.batches(block):
-                        trace = self._shown(index, needs)
+                        trace = self._shown(index, needs, What("logits") in arrays)
                         if not all(writers[what].write(taken(what, trace)) for what in arrays):
                             return False
                         shown.advance(len(index))
@@ -197,10 +194,10 @@ class TeacherStore:
                         writer.close(whole)
         return True
 
-    def _shown(self, index: Indices, needs: Needs) -> Trace:
+    def _shown(self, index: Indices, needs: Needs, logits: bool = True) -> Trace:
         batch = self.data.batch(index).to(self.accelerator.device)
         with torch.inference_mode(), self.accelerator.autocast():
-            return self.teacher(batch.inputs, needs)
+            return self.teacher(batch.inputs, needs, logits=logits)
 
     def cannot(self, error: OSError) -> str:
         """In words that the cache folder cannot be used."""

@@ -168,9 +168,9 @@ class Rows:
         self._most = max(1, (let_go or 0) // _AROUND) if bounded else sys.maxsize
         self._seen = 0
 
-    def empty(self, *shape: int, pinned: bool) -> Tensor:
+    def empty(self, *shape: int) -> Tensor:
         """Memory for rows of it."""
-        return torch.empty(shape, dtype=self.dtype, pin_memory=pinned)
+        return torch.empty(shape, dtype=self.dtype)
 
     def at(self, places: NDArray[np.int64], found: Tensor, parts: int = 1) -> None:
         """Read the rows at these places, [..., width]; where a row has equal parts, places count those."""

@@ -23,8 +23,7 @@ __all__ = ["StoredTeacher"]
 class StoredTeacher:
     """Reads what the teacher showed; what is not kept is asked of the teacher itself.
 
-    Layers of a batch are read into one piece of memory, `pinned` for a GPU, so that it fetches them while it goes on
-    with what it was doing. `frame` is the stack without what it showed.
+    `frame` is the stack without what it showed.
     """
 
     live: LiveTeacher
@@ -32,20 +31,22 @@ class StoredTeacher:
     rows: Mapping[What, Rows]
     order: FillOrder
     frame: Stack
-    pinned: bool
 
     def __call__(
-        self, inputs: Mapping[str, Tensor], needs: Needs, mixed: Mixed | None = None, index: Indices | None = None
+        self,
+        inputs: Mapping[str, Tensor],
+        needs: Needs,
+        mixed: Mixed | None = None,
+        kept: Mapping[What, Tensor] | None = None,
+        logits: bool = True,
     ) -> Trace:
-        """What the teacher showed on the examples at these places of the training part."""
+        """What the teacher showed on a batch, from what was kept of it; what was not, it is shown now."""
         mask = inputs["attention_mask"]
-        kept = None if mixed is not None or index is None else self.read(index, mask.shape[1], needs)
-        if kept is None:
-            if self.live.model.device != mask.device:
-                self.live.model.to(mask.device)  # type: ignore[arg-type]
-            return self.live(inputs, needs, mixed)
-        there = {what: values.to(mask.device, non_blocking=True) for what, values in kept.items()}
-        return shown_again(there, self.frame, mask)
+        if mixed is None and kept is not None:
+            return shown_again(kept, self.frame, mask)
+        if self.live.model.device != mask.device:
+            self.live.model.to(mask.device)  # type: ignore[arg-type]
+        return self.live(inputs, needs, mixed, logits=logits)
 
     def read(self, index: Indices, longest: int, needs: Needs) -> dict[What, Tensor] | None:
         """The rows of each layer that is needed, and logits, if they were kept; texts are padded to the longest.
@@ -68,7 +69,7 @@ class StoredTeacher:
 
     def _plain(self, what: What, places: Indices) -> Tensor:
         rows = self.rows[what]
-        found = rows.empty(len(places), rows.width, pinned=self.pinned)
+        found = rows.empty(len(places), rows.width)
         rows.at(places, found)
         return found
 
@@ -78,7 +79,7 @@ class StoredTeacher:
         if pooled is None or not layers:
             return {}
         rows, each = self.rows[pooled], self.frame.depth + 1
-        found = rows.empty(len(layers), len(places), rows.width // each, pinned=self.pinned)
+        found = rows.empty(len(layers), len(places), rows.width // each)
         rows.at(np.array(layers)[:, None] + places * each, found, parts=each)
         return {What(pooled.kind, layer): values for layer, values in zip(layers, found, strict=True)}
 
@@ -87,6 +88,6 @@ class StoredTeacher:
         starts, lengths, found = self.order.starts[index], self.order.lengths[index], {}
         for what in arrays:
             rows = self.rows[what]
-            found[what] = rows.empty(len(index), longest, rows.width, pinned=self.pinned)
+            found[what] = rows.empty(len(index), longest, rows.width)
             rows.runs(starts, lengths, found[what])
         return found

@@ -14,7 +14,8 @@ from transformers import PreTrainedModel
 
 from stillery.models.trace import Trace
 from stillery.terms import Mixed
-from stillery.train.objective import Needs, shown_by
+from stillery.train.needs import Needs, shown_by
+from stillery.train.store_plan import What
 
 __all__ = ["LiveTeacher", "Teacher"]
 
@@ -22,14 +23,18 @@ __all__ = ["LiveTeacher", "Teacher"]
 class Teacher(Protocol):
     """Shows what is needed of a batch."""
 
+    def read(self, index: NDArray[np.int64], longest: int, needs: Needs) -> dict[What, Tensor] | None:
+        """What was kept of the examples at these places of the training part; None where the teacher runs on them."""
+
     def __call__(
         self,
         inputs: Mapping[str, Tensor],
         needs: Needs,
         mixed: Mixed | None = None,
-        index: NDArray[np.int64] | None = None,
+        kept: Mapping[What, Tensor] | None = None,
+        logits: bool = True,
     ) -> Trace:
-        """The trace of a batch, or of its mixed examples; `index` is where in the training part its examples are."""
+        """The trace of a batch, or of its mixed examples, or of what was `kept` of it; `logits` if they are needed."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +46,21 @@ class LiveTeacher:
     def __post_init__(self) -> None:
         self.model.eval().requires_grad_(False)
 
+    def read(self, index: NDArray[np.int64], longest: int, needs: Needs) -> dict[What, Tensor] | None:
+        """Nothing: it runs."""
+        return None
+
     def __call__(
         self,
         inputs: Mapping[str, Tensor],
         needs: Needs,
         mixed: Mixed | None = None,
-        index: NDArray[np.int64] | None = None,
+        kept: Mapping[What, Tensor] | None = None,
+        logits: bool = True,
     ) -> Trace:
-        """What the teacher shows on a batch, or on its mixed examples: its logits and what is needed of its layers."""
+        """What the teacher shows on a batch, or on its mixed examples: its logits and what is needed of its layers.
+
+        Without `logits` it stops behind the last layer that is needed.
+        """
         with torch.no_grad():
-            return shown_by(self.model, inputs, needs, mixed)
+            return shown_by(self.model, inputs, needs, mixed, logits=logits)

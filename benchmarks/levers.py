@@ -1,0 +1,166 @@
+"""What each lever of the training loop gains, and that none changes what is learnt: `python benchmarks/levers.py`.
+
+A BERT of 12 layers teaches one of 6 (random weights: for speed they do not matter) on made-up sentences as long as
+SST-2's. Every run is the training loop itself; runs differ in one lever: the teacher live or from the store, steps
+operation by operation or as replayed CUDA graphs. All runs of a method see the same examples and the same dropout, so
+their losses are compared too: the largest relative difference from the first run, over the first steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import json
+import os
+import tempfile
+import time
+from itertools import pairwise
+from pathlib import Path
+from statistics import median
+
+import numpy as np
+import pyarrow as pa
+import torch
+from rich.console import Console
+from rich.table import Table
+from transformers import AutoModelForSequenceClassification, BertConfig
+
+from stillery import methods
+from stillery.data.examples import Examples
+from stillery.data.tokens import Tokens
+from stillery.models.family import sizes
+from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.objective import Objective
+from stillery.train.precision import choose
+from stillery.train.settings import Storing, Training
+from stillery.train.teacher import LiveTeacher
+
+CLOSE = {"fp32": 1e-3, "bf16": 5e-2}
+"""How far losses may drift apart over the compared steps: rounding differs where kernels do."""
+
+
+def bert(layers: int, width: int, seed: int):
+    torch.manual_seed(seed)
+    config = BertConfig(
+        hidden_size=width, num_hidden_layers=layers, num_attention_heads=width // 64 or 1, intermediate_size=4 * width,
+        num_labels=2,
+    )  # fmt: skip
+    return AutoModelForSequenceClassification.from_config(config)
+
+
+def sentences(count: int, seed: int = 0) -> TrainingData:
+    """Random tokens, as many as SST-2's training sentences have: 4 to 66, half of them at most 11."""
+    random = np.random.default_rng(seed)
+    lengths = np.clip(np.exp(random.normal(2.4, 0.55, count)), 4, 66).astype(np.int64)
+    offsets = np.concatenate([[0], np.cumsum(lengths)])
+    flat = random.integers(1000, 30000, offsets[-1]).astype(np.int32)
+    examples = Examples(
+        ids=tuple(map(str, range(count))),
+        texts=pa.array([f"sentence {seed} {number}" for number in range(count)]),
+        pairs=None,
+        labels=random.integers(0, 2, count),
+        source="random",
+    )
+    tokens = Tokens(flat=flat, offsets=offsets, types=None, truncated=0, max_length=128)
+    return TrainingData(examples=examples, tokens=tokens, pad_id=0)
+
+
+def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arguments) -> dict:
+    """Train and say how long a step took, what the losses were and how much memory it needed."""
+    cuda = arguments.device == "cuda"
+    precision = choose(arguments.precision, arguments.device)
+    student = bert(arguments.layers // 2, arguments.width, seed=1)
+    live = LiveTeacher(teacher)
+    accelerator = accelerator_for(precision)
+    objective = Objective(student.to(accelerator.device), methods.build(method).stages, teacher=sizes(teacher.config),
+                          seed=0, examples=len(data))  # fmt: skip
+    settings = Training(
+        epochs=arguments.epochs, batch_size=arguments.batch_size, lr=1e-5, keep="last", graph=lever["graph"],
+        log_every=arguments.log_every, checkpoint_every=10**9, precision=precision,
+    )  # fmt: skip
+    per_epoch = -(-len(data) // arguments.batch_size)
+    if cuda:
+        gc.collect()
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    with tempfile.TemporaryDirectory() as folder:
+        began = time.perf_counter()
+        outcome = train(
+            objective, data, settings, accelerator=accelerator, teacher=live if objective.stages[0].needs_teacher else
+            None, score=None, folder=Path(folder), storing=Storing(cache=lever["cache"]),
+        )  # fmt: skip
+        if cuda:
+            torch.cuda.synchronize()
+        seconds = time.perf_counter() - began
+        events = [json.loads(line) for line in (Path(folder) / "log.jsonl").read_text().splitlines()]
+    teacher.cpu()
+    accelerator.free_memory()
+    losses = {event["step"]: event["loss"] for event in events if event["event"] == "train"}
+    times = {event["step"]: event["seconds"] for event in events if event["event"] == "train" and "seconds" in event}
+    marks = sorted(step for step in times if step > per_epoch)
+    per_step = [(times[b] - times[a]) / (b - a) for a, b in pairwise(marks)]
+    return {
+        "method": method, **lever, "batch_size": arguments.batch_size, "precision": precision,
+        "steps": outcome.steps, "seconds": seconds, "step_ms": 1000 * median(per_step) if per_step else None,
+        "memory_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None, "losses": losses,
+    }  # fmt: skip
+
+
+def apart(one: dict[int, float], other: dict[int, float], upto: int) -> float:
+    """The largest relative difference of two runs' losses."""
+    return max(abs(one[step] - other[step]) / max(abs(other[step]), 1e-9) for step in one if step <= upto)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--methods", nargs="+", default=["pkd", "rail-kd", "kd"])
+    parser.add_argument("--layers", type=int, default=12)
+    parser.add_argument("--width", type=int, default=768)
+    parser.add_argument("--examples", type=int, default=6400)
+    parser.add_argument("--epochs", type=int, default=3)
+    parser.add_argument("--batch-size", type=int, default=32)
+    parser.add_argument("--log-every", type=int, default=20)
+    parser.add_argument("--precision", default="auto")
+    parser.add_argument("--compare-steps", type=int, default=60, help="Steps whose losses are compared.")
+    parser.add_argument("--cache", nargs="+", choices=("off", "on"), default=["off", "on"])
+    parser.add_argument("--graph", nargs="+", choices=("off", "on"), default=["off", "on"], help="Without CUDA: off.")
+    parser.add_argument("--json", type=Path, help="Write all numbers there.")
+    arguments = parser.parse_args()
+    os.environ.setdefault("ACCELERATE_USE_CPU", "true" if arguments.device == "cpu" else "false")
+
+    data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
+    graphs = arguments.graph if arguments.device == "cuda" else ["off"]
+    levers = [{"cache": cache, "graph": graph} for cache in arguments.cache for graph in graphs]
+    found, worst = [], 0.0
+    with tempfile.TemporaryDirectory() as cache:
+        os.environ["STILLERY_CACHE"] = cache
+        # The floor: the same student without a teacher.
+        plans = [("none", {"cache": "off", "graph": graph}) for graph in graphs]
+        plans += [(method, lever) for method in arguments.methods for lever in levers]
+        for method, lever in plans:
+            result = one_run(method, teacher, data, lever, arguments)
+            first = next((one for one in found if one["method"] == method), result)
+            result["apart"] = apart(result["losses"], first["losses"], arguments.compare_steps)
+            worst = max(worst, result["apart"])
+            found.append(result)
+    table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers of {arguments.width}, batch "
+                        f"{arguments.batch_size}, {arguments.device}, {found[0]['precision']}")  # fmt: skip
+    for name in ("method", "teacher", "graphs", "ms a step", "whole run s", "GPU MB", "losses apart"):
+        table.add_column(name, justify="left" if name in ("method", "teacher", "graphs") else "right")
+    for one in found:
+        table.add_row(
+            one["method"], "-" if one["method"] == "none" else {"on": "store", "off": "live"}[one["cache"]],
+            one["graph"], "-" if one["step_ms"] is None else f"{one['step_ms']:.2f}", f"{one['seconds']:.1f}",
+            "-" if one["memory_mb"] is None else f"{one['memory_mb']:.0f}", f"{one['apart']:.1e}",
+        )  # fmt: skip
+    Console(width=120).print(table)
+    if arguments.json:
+        arguments.json.write_text(json.dumps([{k: v for k, v in one.items() if k != "losses"} for one in found]))
+    limit = CLOSE[found[0]["precision"]]
+    if worst > limit:
+        raise SystemExit(f"losses are {worst:.1e} apart, more than {limit:g}: a lever changes what is learnt")
+
+
+if __name__ == "__main__":
+    main()

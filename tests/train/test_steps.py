@@ -1,0 +1,149 @@
+"""What steps are made of: micro-batches prepared ahead, losses read back late, and which steps are the same one."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from transformers import PreTrainedModel
+
+from stillery import methods
+from stillery.data.tokens import tokenise
+from stillery.faults import Stopped
+from stillery.models.family import Sizes
+from stillery.models.load import Loaded
+from stillery.recipe import Clock
+from stillery.train.ahead import ahead
+from stillery.train.cut import Part, cut_window
+from stillery.train.graph import same_step, tensors_of, why_not
+from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.objective import Objective
+from stillery.train.said import Said, stop_if_not_finite
+from stillery.train.settings import Training
+from stillery.train.store_plan import What
+from stillery.train.teacher import LiveTeacher
+
+StudentOf = Callable[..., PreTrainedModel]
+
+
+@pytest.fixture
+def data(sentences, tokenizer) -> TrainingData:
+    return TrainingData(examples=sentences, tokens=tokenise(sentences, tokenizer, 16), pad_id=0)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3, 20])
+def test_steps_come_in_order_however_many_are_prepared_ahead(depth: int) -> None:
+    assert list(ahead(lambda step: step * step, range(7), depth)) == [step * step for step in range(7)]
+
+
+def test_no_more_steps_are_prepared_than_asked_for() -> None:
+    made: list[int] = []
+    steps = ahead(lambda step: made.append(step) or step, range(100), 3)
+    assert [next(steps), next(steps)] == [0, 1]
+    steps.close()
+    assert len(made) <= 5
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("ahead")]
+
+
+def test_what_breaks_while_preparing_breaks_where_the_step_is_taken() -> None:
+    def prepare(step: int) -> int:
+        if step == 2:
+            raise Stopped("example 2 is missing")
+        return step
+
+    steps = ahead(prepare, range(5), 4)
+    assert [next(steps), next(steps)] == [0, 1]
+    with pytest.raises(Stopped, match="example 2"):
+        next(steps)
+
+
+def said(step: int, *values: float) -> Said:
+    one = Said(step)
+    one.add(["hard", "soft"], torch.tensor(values), [f"a{step}", f"b{step}"])
+    return one
+
+
+def test_the_first_step_without_a_finite_loss_is_named() -> None:
+    pending = [said(1, 3.0, 1.0, 2.0), said(2, 3.0, 1.0, float("nan")), said(3, 3.0, float("inf"), 2.0)]
+    with pytest.raises(Stopped, match=r"step 2: loss term soft is not finite on examples a2, b2"):
+        stop_if_not_finite(pending)
+    fine = [said(1, 3.0, 1.0, 2.0)]
+    stop_if_not_finite(fine)
+    assert fine == []
+
+
+def test_the_parts_of_a_step_are_added_up() -> None:
+    one = said(1, 3.0, 1.0, 2.0)
+    one.add(["hard", "soft"], torch.tensor([0.5, 0.25, 0.25]), ["c"])
+    assert one.numbers() == {"loss": 3.5, "terms": {"hard": 1.25, "soft": 2.25}}
+
+
+def part_of(data: TrainingData, index: np.ndarray, clock: Clock, layers: tuple[int, ...] | None) -> Part:
+    (part,) = cut_window(data, index, 64, clock, None, accelerator_for("fp32"))
+    if layers is None:
+        return part
+    kept = {What("mean", layer): torch.full((len(index), 8), float(layer)) for layer in layers}
+    return replace(part, kept=kept | {What("logits"): torch.zeros(len(index), 2)})
+
+
+def layers_at(objective: Objective, clock: Clock) -> tuple[int, ...]:
+    (match,) = objective.stages[0].matches
+    return tuple(layer for _, layer in match.pairs(*objective.between[0][None].depths, clock))  # type: ignore[misc]
+
+
+def test_layers_drawn_anew_are_the_same_step_if_all_of_them_were_kept(
+    student_of: StudentOf, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    objective = Objective(student_of(2), methods.build("rail-kd").stages, teacher=teacher_sizes, seed=0)
+    first, other = Clock(epoch=0), next(
+        clock for clock in (Clock(epoch=epoch) for epoch in range(1, 50))
+        if layers_at(objective, clock) != layers_at(objective, Clock(epoch=0))
+    )  # fmt: skip
+    index = np.arange(8)
+    steps = {}
+    for kept in (True, False):
+        for clock in (first, other):
+            part = part_of(data, index, clock, layers_at(objective, clock) if kept else None)
+            steps[kept, clock.epoch] = *same_step(objective, part, clock), part
+    assert steps[True, first.epoch][0] == steps[True, other.epoch][0]
+    assert steps[False, first.epoch][0] != steps[False, other.epoch][0]
+    # The rows of a pair's layer are found under the same name, whichever layer that is.
+    named = [tensors_of(part, slots) for _, slots, part in (steps[True, first.epoch], steps[True, other.epoch])]
+    assert named[0].keys() == named[1].keys()
+    for clock, tensors in zip((first, other), named, strict=True):
+        layers = layers_at(objective, clock)
+        assert [tensors["mean", slot][0, 0] for slot in range(len(layers))] == list(layers)
+
+
+def test_steps_of_other_sizes_are_other_steps(
+    student_of: StudentOf, teacher_sizes: Sizes, data: TrainingData, tokenizer
+) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    clock = Clock()
+    data = replace(data, tokens=tokenise(data.examples, tokenizer, 64))
+    short, long = np.argsort(data.lengths, kind="stable")[:8], np.argsort(data.lengths, kind="stable")[-8:]
+    keys = [
+        same_step(objective, part_of(data, index, clock, None), clock)[0] for index in (short, long, long[:7], long)
+    ]
+    assert keys[1] == keys[3]
+    assert len(set(keys)) == 3
+
+
+def test_what_cannot_be_recorded_is_said(
+    student_of: StudentOf, teacher: Loaded, teacher_sizes: Sizes, data: TrainingData, tmp_path: Path, capsys
+) -> None:
+    objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
+    accelerator = accelerator_for("fp32")
+    if accelerator.device.type == "cpu":
+        assert why_not(objective, 0, Training(), accelerator) == "this run is not on a CUDA device"
+        settings = Training(epochs=1, batch_size=32, graph="on", keep="last")
+        train(
+            objective, data, settings, accelerator=accelerator, teacher=LiveTeacher(teacher.model), score=None,
+            folder=tmp_path,
+        )  # fmt: skip
+        assert "CUDA graphs: off, this run is not on a CUDA device" in capsys.readouterr().err
