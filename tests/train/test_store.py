@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,26 +24,33 @@ from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
+from stillery.models.trace import Wanted
+from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
-from stillery.terms import Between
+from stillery.terms import Mixed
+from stillery.train.away import weights_on_disk
 from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.needs import Needs
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
-from stillery.train.store import BATCH, BLOCK, KIND, StoredTeacher, TeacherStore
+from stillery.train.store import KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
-from stillery.train.store_plan import What, plan_of, taken, wanted_for
+from stillery.train.store_files import Rows
+from stillery.train.store_order import BLOCK
+from stillery.train.store_plan import What, taken, wanted_for
+from stillery.train.store_read import StoredTeacher
 from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
 
 StudentOf = Callable[..., PreTrainedModel]
 ON = Storing(cache="on")
+LIMIT = 10**9
 FAST = Training(epochs=3, batch_size=16, lr=1e-3, log_every=1, keep="last")
 EVERYTHING = frozenset(
-    [What("logits"), What("feature", 4)]
-    + [What(kind, layer) for kind in ("first", "mean", "hidden", "query", "key", "value") for layer in (1, 4)]
+    [What("logits"), What("feature", 4), What("first"), What("mean")]
+    + [What(kind, layer) for kind in ("hidden", "query", "key", "value") for layer in (1, 4)]
 )
 
 
@@ -92,7 +101,7 @@ def teachers_of(
     live = LiveTeacher(teacher.model)
     lengths = [epochs * 4] * len(objective.stages)
     lessons = lessons_of(objective, [data] * len(lengths), {"task": live}, lengths, 16, 0, 0)
-    return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16)
+    return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16).teachers
 
 
 def read(teacher: Teacher, batch: Batch, needs: Needs) -> dict[What, torch.Tensor] | None:
@@ -118,22 +127,33 @@ def gradients(objective: Objective, total: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(teacher: Loaded, many: TrainingData) -> None:
-    store = store_of(teacher, many, EVERYTHING)
-    assert store.fill()
-    rows = {what: file.rows() for what, file in store.files.items()}
-    for index in (store.order.batches[0], store.order.batches[20], store.order.batches[-1]):
+def rows_of(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, longest: int) -> torch.Tensor:
+    if what.of_tokens:
+        found = rows.empty(len(index), longest, rows.width)
+        rows.runs(store.order.starts[index], store.order.lengths[index], found)
+    else:
+        found = rows.empty(len(index), rows.width)
+        rows.at(store.order.rank[index], found)
+    return found
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(dtype, teacher: Loaded, many: TrainingData) -> None:
+    store = store_of(teacher, many, EVERYTHING, dtype)
+    assert store.fill(LIMIT) is None
+    kept = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    for index in (store.order.batches(0)[0], store.order.batches(1)[3], store.order.batches(2)[-1]):
         inputs = many.batch(index).inputs
-        shown = store.teacher(inputs, {None: wanted_for(EVERYTHING)})
+        shown = store.teacher(inputs, {None: wanted_for(EVERYTHING, 4)})
         for what in EVERYTHING:
-            wanted = taken(what, shown)
+            wanted = taken(what, shown).to(torch.float32 if what.kind == "logits" else kept)
+            found = rows_of(store.rows[what], store, what, index, inputs["input_ids"].shape[1])
+            assert found.dtype == wanted.dtype
             if what.of_tokens:
-                starts, lengths = store.order.starts[index], store.order.lengths[index]
-                found = rows[what].runs(starts, lengths, inputs["input_ids"].shape[1])
                 assert torch.equal(found[inputs["attention_mask"] == 1], wanted), what
                 assert not found[inputs["attention_mask"] == 0].any()
             else:
-                assert torch.equal(rows[what].at(store.order.rank[index]), wanted), what
+                assert torch.equal(found, wanted), what
 
 
 METHODS = [
@@ -162,7 +182,8 @@ def test_losses_and_gradients_are_those_of_the_teacher(
         assert not seen, "the teacher does not run"
         live = losses(objective, LiveTeacher(teacher.model), data, index, clock)
         for term, value in live.terms.items():
-            assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5), term
+            # The attention of models this small is all but even; what is then left of a divergence is rounding.
+            assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5, abs=1e-9), term
         one, other = gradients(objective, stored.total), gradients(objective, live.total)
         assert float((one - other).norm()) <= 1e-5 * float(other.norm())
 
@@ -236,37 +257,63 @@ def test_another_teacher_other_texts_or_lengths_are_other_arrays(
 def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingData) -> None:
     arrays = {What("logits"), What("hidden", 2)}
     store = store_of(teacher, many, arrays)
-    batches = len(store.order.batches)
-    with counted(teacher.model, stop_after=BLOCK + 3) as seen, pytest.raises(KeyboardInterrupt):
-        store.fill()
+    batches = [len(store.order.batches(block)) for block in range(3)]
+    with counted(teacher.model, stop_after=batches[0] + 3), pytest.raises(KeyboardInterrupt):
+        store.fill(LIMIT)
     assert [file.missing() for file in store.files.values()] == [[1, 2], [1, 2]]
     with (store.files[What("logits")].folder / "blocks.txt").open("a") as lines:
         lines.write("1 0123")  # the line it was writing
     again = store_of(teacher, many, arrays)
     with counted(teacher.model) as seen:
-        assert again.fill()
-    assert len(seen) == batches - BLOCK
+        assert again.fill(LIMIT) is None
+    assert len(seen) == sum(batches[1:])
     cut_short = contents(again)
     for file in again.files.values():
         (file.folder / "blocks.txt").unlink()
-    assert again.fill() and contents(again) == cut_short
+    assert again.fill(LIMIT) is None and contents(again) == cut_short
 
 
 def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, capsys) -> None:
-    store = store_of(teacher, many, {What("logits"), What("mean", 3)})
-    store.fill()
+    store = store_of(teacher, many, {What("logits"), What("mean")})
+    store.fill(LIMIT)
     whole = contents(store)
-    with (store.files[What("mean", 3)].folder / "values.bin").open("r+b") as file:
-        file.seek(store.files[What("mean", 3)].span(1)[0] + 5)
+    with (store.files[What("mean")].folder / "values.bin").open("r+b") as file:
+        file.seek(store.files[What("mean")].span(1)[0] + 5)
         file.write(b"?")
     with counted(teacher.model) as seen:
-        assert store.fill()
-    assert sum(seen) == BATCH * BLOCK and contents(store) == whole
-    assert "1 blocks of mean of layer 3 are damaged" in capsys.readouterr().err
+        assert store.fill(LIMIT) is None
+    assert sum(seen) == BLOCK and contents(store) == whole
+    assert "1 blocks of means of all layers are damaged" in capsys.readouterr().err
     with (store.files[What("logits")].folder / "values.bin").open("r+b") as file:
         file.truncate(100)
     assert store.files[What("logits")].missing() == [0, 1, 2]
-    assert store.fill() and contents(store) == whole
+    assert store.fill(LIMIT) is None and contents(store) == whole
+
+
+def test_what_another_teacher_showed_is_refused(
+    teacher: Loaded, tiny_teacher: Path, many: TrainingData, capsys
+) -> None:
+    """Not even where its files lie in this one's folder, of the right size and with their own checksums."""
+    other = load_classifier(str(tiny_teacher))
+    with torch.no_grad():
+        other.model.classifier.bias += 1.0
+    theirs, ours = (store_of(one, many, {What("logits")}) for one in (other, teacher))
+    theirs.fill(LIMIT)
+    shutil.copytree(theirs.files[What("logits")].folder, ours.files[What("logits")].folder)
+    with counted(teacher.model) as seen:
+        assert ours.fill(LIMIT) is None
+    assert sum(seen) == len(many) and contents(ours) != contents(theirs)
+    assert "3 blocks of logits are damaged" in capsys.readouterr().err
+
+
+def test_what_is_let_go_is_read_again(teacher: Loaded, many: TrainingData) -> None:
+    store = store_of(teacher, many, EVERYTHING)
+    store.fill(LIMIT)
+    index = np.random.default_rng(0).permutation(len(many))[:50]
+    longest = int(many.lengths[index].max())
+    for what, file in store.files.items():
+        wanted = rows_of(file.rows(), store, what, index, longest)
+        assert torch.equal(rows_of(file.rows(let_go=1), store, what, index, longest), wanted), what
 
 
 FILLER = """
@@ -291,7 +338,7 @@ store = TeacherStore(find_cache(), LiveTeacher(teacher.model), data, frozenset([
 print("ready", flush=True)
 sys.stdin.readline()
 teacher.model.register_forward_pre_hook(lambda *_: seen.append(1))
-assert store.fill()
+assert store.fill(10**9) is None
 print(len(seen))
 """
 
@@ -311,10 +358,11 @@ def test_of_two_processes_one_fills(teacher: Loaded, tiny_teacher: Path) -> None
     other.stdin.write("go\n")
     other.stdin.flush()
     with counted(teacher.model) as seen:
-        assert store.fill()
+        assert store.fill(LIMIT) is None
     ended, said = other.communicate(timeout=60)
     assert not other.returncode, said
-    assert sorted([len(seen), int(ended)]) == [0, 19]
+    batches = sum(len(store.order.batches(block)) for block in (0, 1))
+    assert sorted([len(seen), int(ended)]) == [0, batches]
     assert [file.missing() for file in store.files.values()] == [[], []]
 
 
@@ -340,6 +388,43 @@ def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes,
     assert [entry.path for entry in cache.entries()] == [logits.path], "what was used longest ago made room"
 
 
+def test_what_a_run_reads_is_not_removed(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    kd, pkd = (
+        Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0) for name in ("kd", "pkd")
+    )
+    # 64 examples: 512 bytes of logits, 40,960 of the first tokens of the embedding and 4 layers, half of that in fp16.
+    tight = dataclasses.replace(ON, cache_limit=5e-5)
+    reading = teachers_of(pkd, teacher, data, dataclasses.replace(ON, cache_dtype="fp16"))[0]
+    assert isinstance(teachers_of(pkd, teacher, data, tight)[0], LiveTeacher)
+    assert "arrays that other runs read leave no room in --cache-limit 5e-05 GB" in capsys.readouterr().err
+    del reading
+    assert isinstance(teachers_of(pkd, teacher, data, tight)[0], StoredTeacher)
+    assert isinstance(teachers_of(kd, teacher, data, tight)[0], StoredTeacher)
+
+
+def test_seeds_that_draw_other_layers_share_arrays(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
+) -> None:
+    live, seen = LiveTeacher(teacher.model), []
+    for seed in range(4):
+        objective = Objective(student_of(2), methods.build("rail-kd").stages, teacher=teacher_sizes, seed=seed)
+        lessons = lessons_of(objective, [data], {"task": live}, [12], 16, seed, 0)
+        taught = stage_teachers(lessons, objective, ON, accelerator_for("fp32"), batch_size=16)
+        reads = taught.teachers[0]
+        assert isinstance(reads, StoredTeacher)
+        seen.append(reads.plan.layers)
+        assert {what.kind for what in reads.plan.arrays} == {"logits", "mean"}
+    assert len(set(seen)) > 1, "they do draw others"
+    assert capsys.readouterr().err.count("found whole") == 3
+    # Only the layers of a step are read.
+    _, needs = needs_of(objective.stages[0], objective.between[0], lessons[0].clocks[0], "plain")
+    batch = data.batch(np.arange(5))
+    shown = reads(batch.inputs, needs, None, read(reads, batch, needs)).stack()
+    assert shown.hidden.keys() == set(needs[None].hidden) and len(shown.hidden) == 1
+
+
 def test_what_cannot_be_kept_is_asked_of_the_teacher(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
 ) -> None:
@@ -358,12 +443,58 @@ def test_what_cannot_be_kept_is_asked_of_the_teacher(
     assert capsys.readouterr().err == ""
 
 
-def test_a_mean_beside_tokens_is_made_from_tokens() -> None:
-    stage = methods.build("rail-kd").stages[0]
-    match = stage.matches[0]
-    both = dataclasses.replace(stage, matches=(match, dataclasses.replace(match, name="t", represent=represent.tokens)))
-    found = plan_of(both, {None: Between(depths=(2, 4), widths=(32, 32))}, [Clock()])
-    assert not isinstance(found, str) and {what.kind for what in found.arrays} == {"logits", "hidden"}
+@pytest.mark.parametrize(
+    ("one", "other", "kinds"),
+    [("pool", "tokens", {"hidden"}), ("pool", "cls", {"hidden", "first"}), ("cls", "tokens", {"hidden", "first"})],
+)
+def test_rows_beside_tokens(
+    one, other, kinds, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    """A mean is made again from tokens where any are kept; a first token stands beside them."""
+    stage = methods.build("pkd").stages[0]
+    matches = [
+        dataclasses.replace(stage.matches[0], name=name, represent=getattr(represent, shown), pair=pair)
+        for name, shown, pair in (("a", one, partial(pairings.skip, include_last=True)), ("b", other, pairings.last))
+    ]
+    objective = Objective(
+        student_of(2), [dataclasses.replace(stage, matches=tuple(matches))], teacher=teacher_sizes, seed=0
+    )
+    reads = teachers_of(objective, teacher, data)[0]
+    assert isinstance(reads, StoredTeacher) and {what.kind for what in reads.plan.arrays} == {"logits", *kinds}
+    index = np.arange(3, 60, 7)
+    stored, live = (losses(objective, each, data, index, Clock()) for each in (reads, LiveTeacher(teacher.model)))
+    for term, value in live.terms.items():
+        assert stored.terms[term].item() == pytest.approx(value.item(), rel=1e-5), term
+
+
+def test_what_was_not_planned_is_asked_of_the_teacher(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    reads, index = teachers_of(objective, teacher, data)[0], np.arange(8)
+    assert isinstance(reads, StoredTeacher) and reads.plan.layers == {("hidden", 2)}
+    batch, needs = data.batch(index), {None: Wanted(hidden=[2])}
+    kept = read(reads, batch, needs)
+    with counted(teacher.model) as seen:
+        reads(batch.inputs, needs, None, kept)
+        assert not seen
+        others = {None: Wanted(hidden=[3])}
+        reads(batch.inputs, others, None, read(reads, batch, others))
+        reads(batch.inputs, needs, Mixed(lam=0.3, partner=torch.arange(8).flip(0)), kept)
+        reads(batch.inputs, needs, None, None)
+    assert seen == [8, 8, 8]
+
+
+def test_a_teacher_that_is_put_away_still_answers(tmp_path: Path, teacher, student_of: StudentOf, batch) -> None:
+    student = student_of(2)
+    student.classifier = teacher.model.classifier
+    before = teacher.model(**batch.inputs).logits
+    head, layers = teacher.model.classifier.weight.data_ptr(), teacher.model.bert.encoder.layer[0].output.dense.weight
+    place = layers.data_ptr()
+    weights_on_disk(teacher.model, tmp_path, {id(one) for one in student.parameters()})
+    assert layers.data_ptr() != place and teacher.model.classifier.weight.data_ptr() == head
+    assert torch.equal(teacher.model(**batch.inputs).logits, before)
+    assert not list(tmp_path.iterdir()), "the file has no name"
 
 
 def test_auto_measures_and_says(
@@ -379,7 +510,8 @@ def test_auto_measures_and_says(
     assert "teacher store: on" in capsys.readouterr().err
     live = LiveTeacher(teacher.model)
     assert 0 < teacher_seconds(live, data, {}, 16, accelerator_for("fp32")) < 1
-    assert not Estimate(live=11.0, stored=2.0).worth_it and Estimate(live=30.0, stored=2.0).worth_it
+    assert not Estimate(live=3.0, stored=1.5).worth_it and not Estimate(live=90.0, stored=85.0).worth_it
+    assert Estimate(live=30.0, stored=20.0).worth_it
 
 
 class Broken(Exception):

@@ -108,9 +108,14 @@ class ClassificationWork:
 
     @cached_property
     def _answers(self) -> NDArray[np.float32]:
-        """The teacher's; asked for only when the training has put it on its device."""
+        """The teacher's, asked for when the student is first scored, on its device; training may have put it away."""
         assert self.prepared.teacher is not None
-        return self._logits(self.prepared.teacher.model, "dev (teacher)")
+        teacher = self.prepared.teacher.model
+        before = teacher.device
+        teacher.to(self.prepared.model.device)  # type: ignore[arg-type]
+        answers = self._logits(teacher, "dev (teacher)")
+        teacher.to(before)  # type: ignore[arg-type]
+        return answers
 
     def _logits(self, model: PreTrainedModel, description: str, progress: bool = True) -> NDArray[np.float32]:
         dev, pad_id = self.scored["dev"], _pad(self.prepared)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ _WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come; the counters that are not a function of the step, and which stages read a store."""
+    """How far a run has come: the counters that are not a function of the step, and how the store was chosen."""
 
     step: int = 0
     seconds: float = 0.0
@@ -47,6 +47,8 @@ class Progress:
     stopped: bool = False
     scaler: dict[str, Any] | None = None
     stored: list[int] | None = None
+    store_seconds: float = 0.0
+    store_choices: list[dict[str, Any]] = field(default_factory=list)
 
     def after(self, **changes: Any) -> Progress:
         """The same with some counters changed."""

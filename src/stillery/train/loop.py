@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
@@ -23,6 +24,7 @@ from transformers import PreTrainedModel
 from stillery.progress import Bar, bar
 from stillery.train import checkpoint
 from stillery.train.ahead import ahead
+from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
 from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.graph import graphs_for, own_stream
@@ -36,8 +38,7 @@ from stillery.train.said import Said, note, stop_if_not_finite
 from stillery.train.schedule import learning_rate, stage_lengths
 from stillery.train.settings import Storing, Training
 from stillery.train.step import Step
-from stillery.train.store import StoredTeacher
-from stillery.train.store_use import idle_teachers_away, stage_teachers
+from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
 
 __all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
@@ -51,7 +52,10 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a training run came to; `best` and `last` are the dev part's metrics at those scorings."""
+    """What a training run came to; `best` and `last` are the dev part's metrics at those scorings.
+
+    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how.
+    """
 
     steps: int
     kept_step: int
@@ -59,6 +63,8 @@ class Outcome:
     stopped_early: bool
     best: Mapping[str, float] | None = None
     last: Mapping[str, float] | None = None
+    store_seconds: float = 0.0
+    store_choices: Sequence[Mapping[str, Any]] = ()
 
 
 def accelerator_for(precision: str) -> Accelerator:
@@ -113,11 +119,10 @@ def train(
     taught = stage_teachers(
         lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
     )
-    if progress.stored is None:
-        progress = progress.after(stored=[index for index, one in taught.items() if isinstance(one, StoredTeacher)])
+    progress = taught.noted(progress)
 
     try:
-        with bar("train", int(total)) as shown, idle_teachers_away(taught, objective, accelerator):
+        with bar("train", int(total)) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
             shown.advance(progress.step)
             start = 0
             for index, length in enumerate(lengths):
@@ -127,7 +132,7 @@ def train(
                     progress = _stage(
                         index, start, length, math.ceil(len(source) / window), window, progress, resumed_at,
                         module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
-                        teacher=taught[index],
+                        teacher=taught.teachers[index],
                         score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
                         policy=policy,
                     )  # fmt: skip
@@ -145,6 +150,8 @@ def train(
         stopped_early=progress.stopped,
         best=progress.best,
         last=progress.last,
+        store_seconds=progress.store_seconds,
+        store_choices=progress.store_choices,
     )
 
 

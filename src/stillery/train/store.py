@@ -1,8 +1,9 @@
 """The teacher store: what a frozen teacher shows on the training part, kept on disk so that it runs once.
 
-Every array (logits, a layer's rows) is an entry of the cache by itself, named by all it depends on: the teacher's
-weights, the tokens, the number format and device it ran in. Runs of other methods and seeds share those they have in
-common. Mixed examples, and texts a student writes, are shown to the teacher itself.
+Every array (logits, states of all layers in one row, a layer's tokens) is an entry of the cache by itself, named by all
+it depends on: the teacher's weights, the examples' ids and tokens, the number format and device it ran in. An example's
+row is found by its place in the training part. Runs of other methods and seeds share the arrays they have in common.
+Mixed examples, and texts a student writes, are shown to the teacher itself.
 """
 
 from __future__ import annotations
@@ -11,100 +12,40 @@ import hashlib
 import json
 import shutil
 from collections.abc import Mapping
-from dataclasses import dataclass
+from contextlib import ExitStack, suppress
 from functools import cached_property
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import torch
 import transformers
 from accelerate import Accelerator
-from numpy.typing import NDArray
-from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery.data.batches import in_order
 from stillery.data.cache import GIGABYTE, Cache
+from stillery.data.examples import hash_columns
+from stillery.models.family import sizes
 from stillery.models.load import weights_fingerprint
-from stillery.models.trace import Stack, Trace
+from stillery.models.trace import Trace
 from stillery.progress import bar, say, track
-from stillery.terms import Mixed
 from stillery.train.data import TrainingData
 from stillery.train.needs import Needs
-from stillery.train.store_files import ArrayFile, BlockWriter, Rows, locked
-from stillery.train.store_plan import Plan, What, layers_in, shown_again, taken, wanted_for
+from stillery.train.processes import first_of_any, from_main
+from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows, locked
+from stillery.train.store_order import BLOCK, FillOrder, Indices
+from stillery.train.store_plan import Plan, What, frame_of, taken, wanted_for
+from stillery.train.store_read import StoredTeacher
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["KIND", "StoredTeacher", "TeacherStore"]
+__all__ = ["KIND", "TeacherStore"]
 
 KIND = "teacher"
-FORMAT = 1
-BATCH = 32
-BLOCK = 16
-"""Batches of a block; a filling that is killed goes on at the block it was at."""
-
-Indices = NDArray[np.int64]
-
-
-class _Order:
-    """The order arrays are filled in, longest examples first, and where in it each example is."""
-
-    def __init__(self, lengths: Indices) -> None:
-        self.lengths = lengths
-        self.batches = in_order(lengths, BATCH)
-        order = np.concatenate(self.batches)
-        self.rank = np.empty(len(order), dtype=np.int64)
-        self.rank[order] = np.arange(len(order))
-        ends = np.cumsum(lengths[order])
-        self.starts = (ends - lengths[order])[self.rank]
-        last = np.minimum(np.arange(BATCH * BLOCK, len(order) + BATCH * BLOCK, BATCH * BLOCK), len(order))
-        self.example_ends, self.token_ends = last, ends[last - 1]
-
-    def block(self, number: int) -> list[Indices]:
-        """The batches of a block."""
-        return self.batches[number * BLOCK : (number + 1) * BLOCK]
-
-
-@dataclass(frozen=True, kw_only=True, eq=False)
-class StoredTeacher:
-    """Reads what the teacher showed; what is not kept is asked of the teacher itself."""
-
-    live: LiveTeacher
-    plan: Plan
-    rows: Mapping[What, Rows]
-    order: _Order
-    like: Stack
-
-    def read(self, index: Indices, longest: int, needs: Needs) -> dict[What, Tensor] | None:
-        """The rows of the examples at these places of the training part, token rows padded to the longest."""
-        if not self.plan.covers(needs):
-            return None
-        layers = layers_in(needs)
-        return {
-            what: self._read(what, index, longest)
-            for what in self.plan.arrays
-            if what.kind == "logits" or (what.need, what.layer) in layers
-        }
-
-    def __call__(
-        self,
-        inputs: Mapping[str, Tensor],
-        needs: Needs,
-        mixed: Mixed | None = None,
-        kept: Mapping[What, Tensor] | None = None,
-        logits: bool = True,
-    ) -> Trace:
-        """What the teacher showed on a batch; what was not kept it is shown now."""
-        mask = inputs["attention_mask"]
-        if mixed is not None or kept is None:
-            self.live.model.to(mask.device)  # type: ignore[arg-type]
-            return self.live(inputs, needs, mixed, logits=logits)
-        return shown_again(kept, self.like, mask)
-
-    def _read(self, what: What, index: Indices, longest: int) -> Tensor:
-        if what.of_tokens:
-            return self.rows[what].runs(self.order.starts[index], self.order.lengths[index], longest)
-        return self.rows[what].at(self.order.rank[index])
+FORMAT = 2
+# Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
+TOKENS, CPU_TOKENS = 16384, 1024
+# Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
+_LET_GO = 1 << 26
 
 
 class TeacherStore:
@@ -121,15 +62,18 @@ class TeacherStore:
         accelerator: Accelerator,
     ) -> None:
         self.cache, self.teacher, self.data, self.accelerator = cache, teacher, data, accelerator
-        self.order = _Order(data.lengths)
-        self.needs: Needs = {None: wanted_for(arrays)}
-        first = self._shown(self.order.batches[-1][-1:], self.needs)
-        self.like = first.stack()
+        self.dtype, self.depth = dtype, sizes(teacher.model.config).layers
+        self.order = FillOrder(data.lengths, CPU_TOKENS if accelerator.device.type == "cpu" else TOKENS)
+        self.needs: Needs = {None: wanted_for(arrays, self.depth)}
+        first = self._shown(self.order.examples[-1:], self.needs)
+        stack = first.stack()
+        self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
+        self.rows: Mapping[What, Rows] = {}
         self.files = {
             what: ArrayFile(
-                folder=cache.place(KIND, self._key(what, "fp32" if what.kind == "logits" else dtype)),
+                folder=cache.place(KIND, self._key(what)),
                 width=taken(what, first).shape[-1],
-                dtype="fp32" if what.kind == "logits" else dtype,
+                dtype=self._dtype_of(what),
                 ends=self.order.token_ends if what.of_tokens else self.order.example_ends,
             )
             for what in sorted(arrays)
@@ -151,44 +95,77 @@ class TeacherStore:
         blocks = {block for file in self.files.values() for block in file.missing(verify=False)}
         return len(blocks) / len(self.order.example_ends)
 
-    def fill(self) -> bool:
-        """Make every array whole, in one pass; False if its values do not fit the number format.
+    def fill(self, limit: int) -> str | None:
+        """Make every array whole, in one pass, and open it; why not, in every process, where any could not.
 
-        Of several processes, and of several runs, one fills; the others wait for it and then find nothing to do.
+        Of several processes, and of several runs, one fills; the others wait for it and then find nothing to do. What
+        the cache holds beyond `limit` bytes is removed first.
         """
-        for what, file in self.files.items():
-            file.make(f"{what}, {self.teacher.model.config.model_type} teacher, {len(self.data):,} examples")
-        folders, main = [file.folder for file in self.files.values()], self.accelerator.is_main_process
-        if main:
-            with locked(folders, wait=False) as held:
-                self.accelerator.wait_for_everyone()
-                if held:
-                    return self._fill_missing()
-            say("teacher store: another run is filling it; waiting")
-        else:
-            self.accelerator.wait_for_everyone()
-        with locked(folders):
-            return self._fill_missing()
+        main, fault, held = self.accelerator.is_main_process, None, False
+        with ExitStack() as stack:
+            if main:
+                try:
+                    fault, held = self._begin(stack, limit)
+                except OSError as error:
+                    fault = self.cannot(error)
+            # Everyone passes here, whatever happened; those who wait for a lock then wait for the main process.
+            fault = from_main(self.accelerator, fault)
+            if fault is None:
+                try:
+                    fault = self._fill_and_open(stack, held)
+                except OSError as error:
+                    fault = self.cannot(error)
+        return first_of_any(self.accelerator, fault)
 
     def teacher_of(self, plan: Plan) -> StoredTeacher:
-        """The teacher of a stage, once every array is whole."""
-        rows = {what: self.files[what].rows() for what in plan.arrays}
-        return StoredTeacher(live=self.teacher, plan=plan, rows=rows, order=self.order, like=self.like)
+        """The teacher of a stage, once every array is filled."""
+        rows = {what: self.rows[what] for what in sorted(plan.arrays)}
+        return StoredTeacher(live=self.teacher, plan=plan, rows=rows, order=self.order, frame=self.frame)
 
-    def make_room(self, limit: int) -> None:
+    def _begin(self, stack: ExitStack, limit: int) -> tuple[str | None, bool]:
+        """Make room and the files; whether nobody else fills them, or why they cannot be."""
+        kind = self.cache.folder / KIND
+        kind.mkdir(parents=True, exist_ok=True)
+        with locked([kind]):
+            if not self._make_room(limit):
+                return f"arrays that other runs read leave no room in --cache-limit {limit / GIGABYTE:g} GB", False
+            self._make()
+            return None, stack.enter_context(locked([file.folder for file in self.files.values()], wait=False))
+
+    def _fill_and_open(self, stack: ExitStack, held: bool) -> str | None:
+        if not held:
+            if self.accelerator.is_main_process:
+                say("teacher store: another run is filling it; waiting")
+            # Processes on another machine have files of their own.
+            self._make()
+            stack.enter_context(locked([file.folder for file in self.files.values()]))
+        if not self._fill_missing():
+            return f"what the teacher shows does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
+        bounded = self.accelerator.device.type == "cpu" and self.bytes > _LET_GO
+        let_go = _LET_GO // len(self.files) if bounded else None
+        self.rows = {what: file.rows(let_go) for what, file in self.files.items()}
+        return None
+
+    def _make(self) -> None:
+        for what, file in self.files.items():
+            file.make(f"{what}, {self.teacher.model.config.model_type} teacher, {len(self.data):,} examples")
+
+    def _make_room(self, limit: int) -> bool:
         """Remove other arrays, those used longest ago first, until these fit beside the rest."""
         own, kept = {file.folder for file in self.files.values()}, self.bytes
         for entry in self.cache.entries():
             if entry.kind != KIND or entry.path in own:
                 continue
-            kept += entry.bytes
-            if kept > limit:
-                # One that is being filled is left alone.
-                with locked([entry.path], wait=False) as held:
-                    if held:
+            if kept + entry.bytes > limit:
+                # One that is being filled, or read, is left alone.
+                with suppress(OSError), locked([entry.path, entry.path / VALUES], wait=False) as free:
+                    if free:
                         shutil.rmtree(entry.path, ignore_errors=True)
+            kept += entry.bytes if entry.path.exists() else 0
+        return kept <= limit
 
     def _fill_missing(self) -> bool:
+        """Fill what is missing or damaged; False if a value does not fit the number format."""
         large = self.bytes > GIGABYTE
         files = track(self.files.items(), "check the teacher store", len(self.files)) if large else self.files.items()
         missing = {what: set(file.missing()) for what, file in files}
@@ -202,33 +179,40 @@ class TeacherStore:
         with bar("fill the teacher store", sum(len(self.order.block(block)) for block in blocks)) as shown:
             for block in blocks:
                 arrays = [what for what, its in missing.items() if block in its]
-                needs: Needs = {None: wanted_for(arrays)}
+                needs: Needs = {None: wanted_for(arrays, self.depth)}
                 writers = {what: BlockWriter(self.files[what], block) for what in arrays}
                 whole = False
                 try:
-                    for index in self.order.block(block):
-                        trace = self._shown(index, needs)
+                    for index in self.order.batches(block):
+                        trace = self._shown(index, needs, What("logits") in arrays)
                         if not all(writers[what].write(taken(what, trace)) for what in arrays):
                             return False
-                        shown.advance()
+                        shown.advance(len(index))
                     whole = True
                 finally:
                     for writer in writers.values():
                         writer.close(whole)
         return True
 
-    def _shown(self, index: Indices, needs: Needs) -> Trace:
+    def _shown(self, index: Indices, needs: Needs, logits: bool = True) -> Trace:
         batch = self.data.batch(index).to(self.accelerator.device)
-        with self.accelerator.autocast():
-            return self.teacher(batch.inputs, needs)
+        with torch.inference_mode(), self.accelerator.autocast():
+            return self.teacher(batch.inputs, needs, logits=logits)
 
-    def _key(self, what: What, dtype: str) -> str:
+    def cannot(self, error: OSError) -> str:
+        """In words that the cache folder cannot be used."""
+        return f"{self.cache.folder} cannot be used ({error.strerror or type(error).__name__})"
+
+    def _dtype_of(self, what: What) -> str:
+        return "fp32" if what.kind == "logits" else self.dtype
+
+    def _key(self, what: What) -> str:
         """The sha256 of everything an array depends on."""
         whole = what.kind in ("logits", "feature")
         parts = self._base | {
             "teacher": self._weights[whole],
             "what": [what.kind, what.layer],
-            "dtype": dtype,
+            "dtype": self._dtype_of(what),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -242,6 +226,7 @@ class TeacherStore:
     @cached_property
     def _base(self) -> dict[str, Any]:
         tokens, digest = self.data.tokens, hashlib.sha256()
+        hash_columns(digest, pa.array(self.data.examples.ids, type=pa.large_string()))
         for array in (tokens.offsets, tokens.flat, tokens.types):
             digest.update(b"-" if array is None else f"{array.dtype}{array.shape}".encode())
             digest.update(b"" if array is None else np.ascontiguousarray(array).data)
@@ -249,9 +234,9 @@ class TeacherStore:
         for name in ("_name_or_path", "transformers_version"):
             config.pop(name, None)
         return {
-            "format": [FORMAT, BATCH, BLOCK],
+            "format": [FORMAT, BLOCK, self.order.tokens],
             "versions": [torch.__version__, transformers.__version__],
-            "tokens": [digest.hexdigest(), self.data.pad_id],
+            "examples": [digest.hexdigest(), self.data.pad_id],
             "config": config,
             "precision": [self.accelerator.mixed_precision, self.accelerator.device.type],
         }

@@ -1,8 +1,9 @@
 """One array of the teacher store on disk: rows in blocks, each with a checksum once it is whole.
 
-A folder holds `values.bin`, the rows one after another, and `blocks.txt`, a line `number sha256` for each block,
-written after the block itself is. What has no line, or another checksum, is filled again; so a process that is killed
-loses the block it was at, and no more.
+A folder, named by the key of all it was made from, holds `values.bin`, the rows one after another, and `blocks.txt`, a
+line `number sha256` for each block, written after the block itself is. The checksum is of the key, the number and the
+bytes, so a block of another array is not believed either. What has no line, or another checksum, is filled again; so a
+process that is killed loses the block it was at, and no more.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 import mmap
 import os
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
@@ -25,7 +27,7 @@ from torch import Tensor
 from stillery.atomic import atomic_file
 from stillery.data.cache import META
 
-__all__ = ["DTYPES", "ArrayFile", "BlockWriter", "Rows", "locked"]
+__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "locked"]
 
 DTYPES: dict[str, tuple[type[np.generic], torch.dtype]] = {
     "fp32": (np.float32, torch.float32),
@@ -33,10 +35,10 @@ DTYPES: dict[str, tuple[type[np.generic], torch.dtype]] = {
     # numpy has no bfloat16; its bits pass for whole numbers.
     "bf16": (np.int16, torch.bfloat16),
 }
-_VALUES, _BLOCKS = "values.bin", "blocks.txt"
+VALUES, _BLOCKS = "values.bin", "blocks.txt"
 _AT_ONCE = 1 << 22
-# Pages that were looked at count as the process's memory until they are let go; the system keeps them as it likes.
-_LET_GO = 1 << 25
+# Looking at a row brings in what the system keeps together with it, up to about so many bytes.
+_AROUND = 1 << 20
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -69,7 +71,7 @@ class ArrayFile:
         if not (self.folder / META).exists():
             with atomic_file(self.folder / META) as part:
                 part.write_text(json.dumps({"about": about}), encoding="utf-8")
-        with (self.folder / _VALUES).open("ab") as file:
+        with (self.folder / VALUES).open("ab") as file:
             if file.tell() != self.bytes:
                 file.truncate(self.bytes)
 
@@ -87,22 +89,36 @@ class ArrayFile:
         """The blocks that are not there or, read byte by byte, not what was written."""
         known = self.written()
         try:
-            with (self.folder / _VALUES).open("rb") as file:
+            with (self.folder / VALUES).open("rb") as file:
                 return [
                     block
                     for block in range(len(self.ends))
-                    if block not in known or (verify and _checksum(file, *self.span(block)) != known[block])
+                    if block not in known or (verify and self._checksum(file, block) != known[block])
                 ]
         except OSError:
             return list(range(len(self.ends)))
 
-    def rows(self) -> Rows:
-        """Open a whole array to read from."""
+    def rows(self, let_go: int | None = None) -> Rows:
+        """Open a whole array to read from; `let_go` is about how many bytes of it the process may count as its own."""
         with suppress(OSError):
             # What was used last is removed last.
             os.utime(self.folder)
-        with (self.folder / _VALUES).open("rb") as file:
-            return Rows(mmap.mmap(file.fileno(), self.bytes, access=mmap.ACCESS_READ), self.width, self.dtype)
+        return Rows(self, let_go)
+
+    def digest(self, block: int) -> Any:
+        """A checksum that a block's bytes are still to be added to."""
+        return hashlib.sha256(f"{self.folder.name} {block} ".encode())
+
+    def _checksum(self, file: Any, block: int) -> str:
+        digest, (start, end) = self.digest(block), self.span(block)
+        file.seek(start)
+        while start < end:
+            found = file.read(min(_AT_ONCE, end - start))
+            if not found:
+                break
+            digest.update(found)
+            start += len(found)
+        return str(digest.hexdigest())
 
 
 class BlockWriter:
@@ -110,8 +126,8 @@ class BlockWriter:
 
     def __init__(self, array: ArrayFile, block: int) -> None:
         self.array, self.block = array, block
-        self.digest = hashlib.sha256()
-        self.file = (array.folder / _VALUES).open("r+b")
+        self.digest = array.digest(block)
+        self.file = (array.folder / VALUES).open("r+b")
         self.file.seek(array.span(block)[0])
 
     def write(self, rows: Tensor) -> bool:
@@ -119,8 +135,7 @@ class BlockWriter:
         cast = rows.detach().to(DTYPES[self.array.dtype][1])
         if bool((~torch.isfinite(cast) & torch.isfinite(rows)).any()):
             return False
-        cast = cast.cpu().contiguous()
-        found = (cast.view(torch.int16) if self.array.dtype == "bf16" else cast).numpy().tobytes()
+        found = _bits(cast.cpu().contiguous()).data
         self.digest.update(found)
         self.file.write(found)
         return True
@@ -132,8 +147,7 @@ class BlockWriter:
                 return
             if self.file.tell() != self.array.span(self.block)[1]:
                 raise ValueError(f"block {self.block} of {self.array.folder} has another size than it should")
-            self.file.flush()
-            os.fsync(self.file.fileno())
+        # Not waited for until it is on the disk: what a power cut loses has another checksum.
         with (self.array.folder / _BLOCKS).open("a", encoding="ascii") as lines:
             # Before a line there is always a line break: a killed process may have left half a line.
             lines.write(f"\n{self.block} {self.digest.hexdigest()}\n")
@@ -142,48 +156,52 @@ class BlockWriter:
 class Rows:
     """The rows of a whole array, memory-mapped; what was looked at is let go again."""
 
-    def __init__(self, mapped: mmap.mmap, width: int, dtype: str) -> None:
-        self._map = mapped
-        self._dtype = DTYPES[dtype][1]
-        self._values: NDArray[Any] = np.frombuffer(mapped, DTYPES[dtype][0]).reshape(-1, width)
-        self._looked_at = 0
+    def __init__(self, array: ArrayFile, let_go: int | None) -> None:
+        self.width, self.dtype = array.width, DTYPES[array.dtype][1]
+        with (array.folder / VALUES).open("rb") as file:
+            # As long as it is mapped: whoever makes room leaves it alone.
+            _share(file.fileno())
+            self._map = mmap.mmap(file.fileno(), array.bytes, access=mmap.ACCESS_READ)
+        self._values: NDArray[Any] = np.frombuffer(self._map, DTYPES[array.dtype][0]).reshape(-1, array.width)
+        # Pages that were looked at count as the process's memory until they are let go; the system keeps them anyway.
+        bounded = let_go is not None and array.bytes > let_go and hasattr(mmap, "MADV_DONTNEED")
+        self._most = max(1, (let_go or 0) // _AROUND) if bounded else sys.maxsize
+        self._seen = 0
 
-    def at(self, places: NDArray[np.int64]) -> Tensor:
-        """The rows at these places, [n, width]."""
-        return self._tensor(self._values[places])
+    def empty(self, *shape: int) -> Tensor:
+        """Memory for rows of it."""
+        return torch.empty(shape, dtype=self.dtype)
 
-    def runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], longest: int) -> Tensor:
-        """Of each start so many rows, followed by zeros up to the longest: [n, longest, width]."""
-        found = np.zeros((len(starts), longest, self._values.shape[1]), dtype=self._values.dtype)
-        for row, start, length in zip(found, starts, lengths, strict=True):
-            row[:length] = self._values[start : start + length]
-        return self._tensor(found)
+    def at(self, places: NDArray[np.int64], found: Tensor, parts: int = 1) -> None:
+        """Read the rows at these places, [..., width]; where a row has equal parts, places count those."""
+        values, into = self._values.reshape(-1, self.width // parts), _bits(found)
+        for start in range(0, places.shape[-1], self._most):
+            some = slice(start, start + self._most)
+            np.take(values, places[..., some], axis=0, out=into[..., some, :], mode="clip")
+            self._looked_at(min(self._most, places.shape[-1] - start))
 
-    def _tensor(self, found: NDArray[Any]) -> Tensor:
-        # A page is 4 KiB however little of it was read.
-        self._looked_at += max(found.nbytes, 4096 * len(found))
-        if self._looked_at > _LET_GO and hasattr(mmap, "MADV_DONTNEED"):
+    def runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], found: Tensor) -> None:
+        """Read so many rows from each start, followed by zeros: [runs, most rows, width]."""
+        for run, start, length in zip(_bits(found), starts.tolist(), lengths.tolist(), strict=True):
+            run[:length] = self._values[start : start + length]
+            run[length:] = 0
+            self._looked_at(1)
+
+    def _looked_at(self, rows: int) -> None:
+        self._seen += rows
+        if self._seen >= self._most:
             self._map.madvise(mmap.MADV_DONTNEED)
-            self._looked_at = 0
-        tensor = torch.from_numpy(found)
-        return tensor.view(torch.bfloat16) if self._dtype is torch.bfloat16 else tensor
+            self._seen = 0
 
 
-def _checksum(file: Any, start: int, end: int) -> str:
-    digest = hashlib.sha256()
-    file.seek(start)
-    while start < end:
-        found = file.read(min(_AT_ONCE, end - start))
-        if not found:
-            break
-        digest.update(found)
-        start += len(found)
-    return digest.hexdigest()
+def _bits(values: Tensor) -> NDArray[Any]:
+    """A tensor's memory as numpy has it."""
+    return (values.view(torch.int16) if values.dtype is torch.bfloat16 else values).numpy()
 
 
 @contextmanager
-def locked(folders: Sequence[Path], *, wait: bool = True) -> Iterator[bool]:
-    """Hold folders for this process alone; the system lets go of them if it dies. False when others hold one.
+def locked(places: Sequence[Path], *, wait: bool = True) -> Iterator[bool]:
+    """Hold folders or files for this process alone; the system lets go of them if it dies. False when others hold one.
 
     Always taken in the same order, so that two who want the same ones do not wait for each other.
     """
@@ -193,8 +211,8 @@ def locked(folders: Sequence[Path], *, wait: bool = True) -> Iterator[bool]:
         yield True
         return
     with ExitStack() as held:
-        for folder in sorted(folders):
-            descriptor = os.open(folder, os.O_RDONLY)
+        for place in sorted(places):
+            descriptor = os.open(place, os.O_RDONLY)
             held.callback(os.close, descriptor)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
@@ -205,3 +223,11 @@ def locked(folders: Sequence[Path], *, wait: bool = True) -> Iterator[bool]:
                 # A file system without locks: as above.
                 continue
         yield True
+
+
+def _share(descriptor: int) -> None:
+    """Hold an open file together with others, until nothing of it is open."""
+    with suppress(ImportError, OSError):
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

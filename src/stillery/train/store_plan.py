@@ -16,17 +16,18 @@ from stillery.recipe import Clock, StackName, Stage
 from stillery.terms import Between, flat_layers
 from stillery.train.needs import Needs, pairs_of
 
-__all__ = ["Plan", "What", "layers_in", "plan_of", "shown_again", "taken", "wanted_for"]
+__all__ = ["Plan", "What", "frame_of", "layers_in", "plan_of", "shown_again", "taken", "wanted_for"]
 
 _OF_TOKENS = ("hidden", "query", "key", "value")
-_HIDDEN = ("first", "mean", "hidden")
+_POOLED = ("first", "mean")
 
 
 @dataclass(frozen=True, order=True)
 class What:
     """One array: logits, the classifier's feature or, of a layer, states, queries, keys or values of its tokens.
 
-    Of the states it may be the first token's alone (`first`), or the mean of the real ones (`mean`).
+    States of the first token alone (`first`), or the mean of the real ones (`mean`), are kept of all layers side by
+    side, the embedding output first: so methods that choose others, or draw them, find them too.
     """
 
     kind: Literal["logits", "feature", "first", "mean", "hidden", "query", "key", "value"]
@@ -38,40 +39,42 @@ class What:
         return self.kind in _OF_TOKENS
 
     @property
-    def need(self) -> str:
-        """What a teacher has to show for it."""
-        return "hidden" if self.kind in _HIDDEN else self.kind
+    def pooled(self) -> bool:
+        """Whether it has a row for each example that holds all layers."""
+        return self.kind in _POOLED
 
     def __str__(self) -> str:
         if self.kind in ("logits", "feature"):
             return self.kind
-        names = {"first": "first token", "mean": "mean", "hidden": "tokens"}
-        return f"{names.get(self.kind, self.kind)} of layer {self.layer}"
+        if self.pooled:
+            return f"{'first tokens' if self.kind == 'first' else 'means'} of all layers"
+        return f"{'tokens' if self.kind == 'hidden' else self.kind} of layer {self.layer}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """The arrays of a stage.
+    """The arrays of a stage, and what of which layer they stand for.
 
     Where none of them is `of_tokens`, a layer is shown again as a text of one token: the first one of it, or the mean
     one, is then the row that was kept, bit for bit.
     """
 
     arrays: frozenset[What]
-
-    @property
-    def of_tokens(self) -> bool:
-        """Whether any array has a row for each token."""
-        return any(what.of_tokens for what in self.arrays)
+    layers: frozenset[tuple[str, int]]
 
     @property
     def attends(self) -> bool:
         """Whether it holds more than states: what attention is made from."""
         return any(what.kind in ("query", "key", "value") for what in self.arrays)
 
+    @property
+    def pooled(self) -> What | None:
+        """The array that has a row of all layers, for those that none of tokens is for."""
+        return next((what for what in self.arrays if what.pooled), None)
+
     def covers(self, needs: Needs) -> bool:
         """Whether everything that is needed is in it."""
-        return layers_in(needs) <= {(what.need, what.layer) for what in self.arrays}
+        return layers_in(needs) <= self.layers
 
 
 def layers_in(needs: Needs) -> set[tuple[str, int]]:
@@ -104,33 +107,36 @@ def plan_of(stage: Stage, between: Mapping[StackName | None, Between], clocks: I
                 elif shown.looks_at == "all":
                     return f"{match.name} looks at padding too ({shown.name}), which depends on who shares a batch"
                 elif need == "hidden":
-                    states.setdefault(layer, set()).add({"real": "hidden"}.get(shown.looks_at, shown.looks_at))
+                    states.setdefault(layer, set()).add(shown.looks_at)
                 elif need in ("query", "key", "value"):
                     arrays.add(What(need, layer))
                 else:
                     return f"{match.name} looks at {need}, which is not kept"
-    return Plan(arrays=frozenset(arrays | _rows(states, any(what.of_tokens for what in arrays))))
+    layers = {(what.kind, what.layer) for what in arrays if what.kind != "logits"}
+    layers |= {("hidden", layer) for layer in states}
+    return Plan(
+        arrays=frozenset(arrays | _rows(states, any(what.of_tokens for what in arrays))), layers=frozenset(layers)
+    )
 
 
 def _rows(states: Mapping[int, set[str]], others: bool) -> set[What]:
     """A row per example wherever that is enough."""
-    # A mean is made again from a text of one token, so not beside texts of all their tokens.
-    tokens = others or any("hidden" in kinds or len(kinds) > 1 for kinds in states.values())
-    plain: set[What] = set()
-    for layer, kinds in states.items():
-        if kinds == {"first"} or (kinds == {"mean"} and not tokens):
-            plain.add(What("first" if kinds == {"first"} else "mean", layer))
-        else:
-            plain.add(What("hidden", layer))
-    return plain
+    every: set[str] = set().union(*states.values())
+    if not others and every == {"mean"}:
+        return {What("mean")}
+    # A first token can stand beside texts of all their tokens. A mean cannot: it is made again from a text of one.
+    plain = {layer for layer, kinds in states.items() if kinds == {"first"}}
+    return {What("hidden", layer) for layer in states.keys() - plain} | ({What("first")} if plain else set())
 
 
-def wanted_for(arrays: Iterable[What]) -> Wanted:
-    """What a teacher has to show for these arrays."""
+def wanted_for(arrays: Iterable[What], depth: int) -> Wanted:
+    """What a teacher of so many layers has to show for these arrays."""
     layers: dict[str, set[int]] = {}
     for what in arrays:
-        if what.kind != "logits":
-            layers.setdefault(what.need, set()).add(what.layer)
+        if what.pooled:
+            layers.setdefault("hidden", set()).update(range(depth + 1))
+        elif what.kind != "logits":
+            layers.setdefault(what.kind, set()).add(what.layer)
     return Wanted(**layers)  # type: ignore[arg-type]
 
 
@@ -141,23 +147,37 @@ def taken(what: What, shown: Trace) -> Tensor:
         return shown.logits
     if what.kind == "feature":
         return stack.feature[what.layer]
-    if what.kind == "first":
-        return stack.hidden[what.layer][:, 0]
-    if what.kind == "mean":
-        widened = replace(stack, hidden={what.layer: wide(stack.hidden[what.layer])})
-        return represent.pool.show(widened, what.layer).values
+    if what.pooled:
+        pool = _first if what.kind == "first" else _mean
+        return torch.cat([pool(stack, layer) for layer in range(stack.depth + 1)], dim=-1)
     rows: Tensor = getattr(stack, what.kind)[what.layer][stack.mask.to(torch.bool)]
     return rows
 
 
-def shown_again(kept: Mapping[What, Tensor], like: Stack, mask: Tensor) -> Trace:
-    """The trace of a batch from its rows of each array; token rows are padded as the `mask` [batch, tokens] is."""
+def _first(stack: Stack, layer: int) -> Tensor:
+    return stack.hidden[layer][:, 0]
+
+
+def _mean(stack: Stack, layer: int) -> Tensor:
+    return represent.pool.show(replace(stack, hidden={layer: wide(stack.hidden[layer])}), layer).values
+
+
+def frame_of(stack: Stack) -> Stack:
+    """A stack without anything it showed: its sizes, and how it makes scores."""
+    return Stack(
+        hidden={}, mask=stack.mask[:0], heads=stack.heads, depth=stack.depth, key_heads=stack.key_heads,
+        scale=stack.scale, causal=stack.causal,
+    )  # fmt: skip
+
+
+def shown_again(kept: Mapping[What, Tensor], frame: Stack, mask: Tensor) -> Trace:
+    """The trace of a batch from its rows of each layer; those of tokens are padded as the `mask` [batch, tokens] is."""
     whole = any(what.of_tokens for what in kept)
     layers: dict[str, dict[int, Tensor]] = {"hidden": {}}
     for what, values in kept.items():
         if what.kind != "logits":
-            alone = what.kind in ("first", "mean")
-            layers.setdefault(what.need, {})[what.layer] = values.unsqueeze(1) if alone else values
-    stack = replace(like, mask=mask if whole else mask.new_ones(len(mask), 1), **layers)  # type: ignore[arg-type]
+            need = "hidden" if what.pooled else what.kind
+            layers.setdefault(need, {})[what.layer] = values.unsqueeze(1) if what.pooled else values
+    stack = replace(frame, mask=mask if whole else mask.new_ones(len(mask), 1), **layers)  # type: ignore[arg-type]
     logits = kept.get(What("logits"))
     return Trace(logits=logits if logits is not None else torch.empty(len(mask), 0, device=mask.device), encoder=stack)

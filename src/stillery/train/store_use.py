@@ -3,27 +3,57 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 
-import torch
 from accelerate import Accelerator
-from accelerate.utils import broadcast_object_list
-from torch import nn
 
 from stillery.data.cache import GIGABYTE, Cache, find_cache
 from stillery.progress import say
+from stillery.train.checkpoint import Progress
 from stillery.train.data import TrainingData
 from stillery.train.lessons import Lesson
 from stillery.train.objective import Objective
+from stillery.train.processes import from_main
 from stillery.train.settings import Storing
-from stillery.train.store import StoredTeacher, TeacherStore
-from stillery.train.store_choice import Estimate, disk_speed, teacher_seconds
+from stillery.train.store import TeacherStore
+from stillery.train.store_choice import Estimate, disk_speed, memory_bytes, teacher_seconds
 from stillery.train.store_plan import Plan, What, plan_of
-from stillery.train.teacher import LiveTeacher, Teacher
+from stillery.train.store_read import StoredTeacher
+from stillery.train.teacher import Teacher
 
-__all__ = ["idle_teachers_away", "stage_teachers"]
+__all__ = ["Choice", "Taught", "stage_teachers"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """Whether stages read from a store, and why; of what size and number format it is."""
+
+    stages: list[str]
+    used: bool
+    why: str
+    bytes: int | None = None
+    dtype: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Taught:
+    """The teacher of each stage that is left, how that was chosen, and the seconds it took, filling included."""
+
+    teachers: dict[int, Teacher | None]
+    choices: list[Choice] = field(default_factory=list)
+    seconds: float = 0.0
+
+    def noted(self, progress: Progress) -> Progress:
+        """The progress of a run with this in it; what its first part chose stands."""
+        progress = progress.after(
+            seconds=progress.seconds + self.seconds, store_seconds=progress.store_seconds + self.seconds
+        )
+        if progress.stored is not None:
+            return progress
+        reading = [stage for stage, teacher in self.teachers.items() if isinstance(teacher, StoredTeacher)]
+        return progress.after(stored=reading, store_choices=[asdict(choice) for choice in self.choices])
 
 
 def stage_teachers(
@@ -34,45 +64,46 @@ def stage_teachers(
     *,
     batch_size: int,
     before: Sequence[int] | None = None,
-) -> dict[int, Teacher | None]:
+) -> Taught:
     """The teacher of each stage that is left: one that reads where that is possible, asked for and worth it.
 
     `before` are the stages that read in the first part of a run that now goes on: it goes on as it began.
     """
+    began = time.perf_counter()
     teachers: dict[int, Teacher | None] = {lesson.stage: lesson.teacher for lesson in lessons}
     taught = [lesson for lesson in lessons if objective.stages[lesson.stage].needs_teacher]
     cache = None if storing is None or storing.cache == "off" else find_cache()
-    if storing is None or cache is None or not taught:
-        if storing is not None and storing.cache == "on" and taught:
-            say("teacher store: off, the cache folder is turned off (STILLERY_CACHE=off)")
-        return teachers
+    if storing is None or storing.cache == "off" or not taught:
+        return Taught(teachers=teachers)
+    choices: list[Choice] = []
     groups: dict[tuple[int, int], dict[int, tuple[Lesson, Plan]]] = {}
     for lesson in taught:
-        plan = _planned(lesson, objective, storing, before)
+        if before is not None and lesson.stage not in before:
+            continue
+        plan = _planned(lesson, objective, storing, again=before is not None)
+        if cache is None:
+            plan = "the cache folder is turned off (STILLERY_CACHE=off)"
         if isinstance(plan, str):
-            if plan:
-                say(f"teacher store: off, {plan}")
+            say(f"teacher store: off, {plan}")
+            choices.append(Choice(stages=[objective.stages[lesson.stage].name], used=False, why=plan))
         elif plan.arrays:
             groups.setdefault((id(lesson.teacher), id(lesson.data)), {})[lesson.stage] = lesson, plan
     for plans in groups.values():
-        try:
-            store = _filled(cache, plans, storing, accelerator, batch_size, decided=before is not None)
-            if store is not None:
-                teachers |= {stage: store.teacher_of(plan) for stage, (_, plan) in plans.items()}
-        except OSError as error:
-            say(f"teacher store: off, {cache.folder} cannot be used ({error.strerror or type(error).__name__})")
-    return teachers
+        assert cache is not None
+        store, choice = _filled(cache, plans, objective, storing, accelerator, batch_size, before is not None)
+        choices.append(choice)
+        if choice.used:
+            teachers |= {stage: store.teacher_of(plan) for stage, (_, plan) in plans.items()}
+    return Taught(teachers=teachers, choices=choices, seconds=time.perf_counter() - began)
 
 
-def _planned(lesson: Lesson, objective: Objective, storing: Storing, before: Sequence[int] | None) -> Plan | str:
+def _planned(lesson: Lesson, objective: Objective, storing: Storing, *, again: bool) -> Plan | str:
     """What of a stage is kept, or why nothing is."""
-    if before is not None and lesson.stage not in before:
-        return ""
     if not isinstance(lesson.data, TrainingData):
         return "a teacher that writes text is asked live"
     stage = objective.stages[lesson.stage]
     plan = plan_of(stage, objective.between[lesson.stage], lesson.clocks)
-    if isinstance(plan, Plan) and plan.attends and storing.cache == "auto" and before is None:
+    if isinstance(plan, Plan) and plan.attends and storing.cache == "auto" and not again:
         return f"the queries, keys and values that stage {stage.name} needs are large; --cache on keeps them"
     return plan
 
@@ -80,13 +111,13 @@ def _planned(lesson: Lesson, objective: Objective, storing: Storing, before: Seq
 def _filled(
     cache: Cache,
     plans: Mapping[int, tuple[Lesson, Plan]],
+    objective: Objective,
     storing: Storing,
     accelerator: Accelerator,
     batch_size: int,
-    *,
     decided: bool,
-) -> TeacherStore | None:
-    """The store of the stages that one teacher has on one training part, whole; None where it is not to be used."""
+) -> tuple[TeacherStore, Choice]:
+    """The store of the stages that one teacher has on one training part, whole where it is to be used."""
     lesson = next(iter(plans.values()))[0]
     assert lesson.teacher is not None and isinstance(lesson.data, TrainingData)
     arrays = frozenset[What]().union(*(plan.arrays for _, plan in plans.values()))
@@ -98,23 +129,24 @@ def _filled(
     looks = sum(one.examples for one, _ in plans.values())
     use, why = False, ""
     if accelerator.is_main_process:
-        use, why = _decision(store, looks, batch_size, limit, wanted=decided or storing.cache == "on")
-    use, why = _agreed(accelerator, use, why)
+        try:
+            use, why = _decision(store, looks, batch_size, limit, wanted=decided or storing.cache == "on")
+        except OSError as error:
+            why = store.cannot(error)
+    use, why = from_main(accelerator, (use, why))
     size = f"{store.bytes / 1e6:,.1f} MB ({dtype}; {', '.join(map(str, store.files))})"
     say(f"teacher store: {'on' if use else 'off'}, {size} for {len(lesson.data):,} examples: {why}")
-    if not use:
-        return None
-    if accelerator.is_main_process:
-        store.make_room(limit)
-    if not store.fill():
-        say(f"teacher store: off, what the teacher shows does not fit {dtype}; use --cache-dtype bf16 or fp32")
-        return None
-    return store
+    fault = store.fill(limit) if use else None
+    if fault is not None:
+        say(f"teacher store: off, {fault}")
+    names = [objective.stages[stage].name for stage in plans]
+    choice = Choice(stages=names, used=use and fault is None, why=fault or why, bytes=store.bytes, dtype=dtype)
+    return store, choice
 
 
 def _decision(store: TeacherStore, looks: int, batch_size: int, limit: int, *, wanted: bool) -> tuple[bool, str]:
     """Whether to use a store, and why."""
-    if store.like.bias or store.like.rotated_query:
+    if store.more_than_keys:
         return False, "this family's attention is more than queries and keys"
     if store.bytes > limit:
         return False, f"more than --cache-limit {limit / GIGABYTE:g} GB"
@@ -129,35 +161,10 @@ def _decision(store: TeacherStore, looks: int, batch_size: int, limit: int, *, w
     if looks <= share * len(store.data):
         return False, "no example is looked at twice"
     seconds = teacher_seconds(store.teacher, store.data, store.needs, batch_size, store.accelerator)
-    writing, reading = disk_speed(folder)
-    read = store.bytes / len(store.data) * looks / reading
-    filling = seconds * share * len(store.data) + missing / writing
-    estimate = Estimate(live=seconds * looks, stored=filling + read)
+    speed = disk_speed(folder)
+    # What is in memory after it was filled or checked stays there if it is not most of it.
+    again = speed.read_again if 2 * store.bytes < memory_bytes() else speed.read
+    filling = seconds * share * len(store.data) + missing / speed.write
+    reading = (store.bytes - missing) / speed.read + store.bytes / len(store.data) * looks / again
+    estimate = Estimate(live=seconds * looks, stored=filling + reading)
     return estimate.worth_it, f"{estimate}, {kept}"
-
-
-def _agreed(accelerator: Accelerator, use: bool, why: str) -> tuple[bool, str]:
-    """What the main process has found, in all of them."""
-    if accelerator.num_processes > 1:
-        found: list[Any] = [use, why]
-        broadcast_object_list(found)
-        use, why = found
-    return use, why
-
-
-@contextmanager
-def idle_teachers_away(
-    taught: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator
-) -> Iterator[None]:
-    """Keep a teacher that only its store stands for off the accelerator."""
-    reading: list[nn.Module] = [one.live.model for one in taught.values() if isinstance(one, StoredTeacher)]
-    running: list[nn.Module] = [one.model for one in taught.values() if isinstance(one, LiveTeacher)]
-    mixing = any(match.view == "mixed" for stage in objective.stages for match in stage.matches)
-    idle = [] if mixing or accelerator.device.type == "cpu" else [one for one in reading if one not in running]
-    for model in idle:
-        model.to("cpu")
-    if idle:
-        torch.cuda.empty_cache()
-    yield
-    for model in idle:
-        model.to(accelerator.device)

@@ -1,0 +1,70 @@
+"""A teacher that only its store stands for is put away while the student is trained."""
+
+from __future__ import annotations
+
+import mmap
+import tempfile
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from pathlib import Path
+
+import torch
+from accelerate import Accelerator
+from torch import nn
+
+from stillery.train.objective import Objective
+from stillery.train.store_read import StoredTeacher
+from stillery.train.teacher import LiveTeacher, Teacher
+
+__all__ = ["idle_teachers_away", "weights_on_disk"]
+
+_ALIGNED = 64
+
+
+@contextmanager
+def idle_teachers_away(
+    taught: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator, folder: Path
+) -> Iterator[None]:
+    """Keep teachers that nobody asks off the accelerator; on a CPU their weights go to a file in `folder`."""
+    reading: list[nn.Module] = [one.live.model for one in taught.values() if isinstance(one, StoredTeacher)]
+    running: list[nn.Module] = [one.model for one in taught.values() if isinstance(one, LiveTeacher)]
+    mixing = any(match.view == "mixed" for stage in objective.stages for match in stage.matches)
+    idle = [] if mixing else [one for one in dict.fromkeys(reading) if one not in running]
+    trained = {id(parameter) for parameter in objective.parameters()}
+    for model in idle:
+        if accelerator.device.type == "cpu":
+            with suppress(OSError):
+                weights_on_disk(model, folder, trained)
+        else:
+            model.to("cpu")
+    if idle and accelerator.device.type == "cuda":
+        torch.cuda.empty_cache()
+    try:
+        yield
+    finally:
+        for model in idle:
+            model.to(accelerator.device)
+
+
+def weights_on_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -> None:
+    """Map a model's weights from a file, so that they take memory only when it runs; `but` are ids of parameters.
+
+    The file has no name, so nothing is left of it when the process ends.
+    """
+    places, end = [], 0
+    with tempfile.TemporaryFile(dir=folder) as file:
+        for parameter in model.parameters():
+            if id(parameter) in but or not parameter.numel():
+                continue
+            file.seek(end)
+            file.write(parameter.detach().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+            places.append((parameter, end))
+            end = -(-file.tell() // _ALIGNED) * _ALIGNED
+        file.flush()
+        if not places:
+            return
+        # Whoever changes a weight changes it in memory alone.
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    for parameter, start in places:
+        values = torch.frombuffer(mapped, dtype=parameter.dtype, count=parameter.numel(), offset=start)
+        parameter.data = values.view(parameter.shape)
