@@ -30,7 +30,7 @@ class Job:
     """One training run: of the student of `inputs`, by its teacher unless the method is none.
 
     `padding` is how a peer's batches are made: to 128 tokens, to their longest text (dynamic), or of texts of like
-    length (grouped). `cache` is stillery's.
+    length (grouped). `cache` is stillery's. The clock is the wall's, or what the processor did for this process.
     """
 
     inputs: str
@@ -42,6 +42,7 @@ class Job:
     epochs: int = 3
     lr: float = 5e-5
     cache: str = "on"
+    clock: str = "wall"
 
     @property
     def place(self) -> Path:
@@ -68,8 +69,9 @@ class Losses:
 class Watch:
     """Reads the clock when nothing is left to do on the device."""
 
-    def __init__(self, device: str) -> None:
-        self.cuda = device == "cuda"
+    def __init__(self, job: Job) -> None:
+        self.cuda = job.device == "cuda"
+        self.clock = {"wall": time.perf_counter, "processor": time.process_time}[job.clock]
         self.began = 0.0
         self.marks: list[float] = []
         self.steps = 0
@@ -78,11 +80,11 @@ class Watch:
         self._wait()
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
-        self.began = time.perf_counter()
+        self.began = self.clock()
 
     def epoch_ends(self, steps: int) -> None:
         self._wait()
-        self.marks.append(time.perf_counter() - self.began)
+        self.marks.append(self.clock() - self.began)
         self.steps += steps
 
     def _wait(self) -> None:

@@ -53,7 +53,7 @@ def converted(student: nn.Module, teacher: nn.Module, losses: Losses) -> tuple[n
 
 def train(job: Job) -> dict[str, Any]:
     warnings.filterwarnings("ignore", message="`StaticLossBalancer` weights")
-    losses, watch = Losses.of(job), Watch(job.device)
+    losses, watch = Losses.of(job), Watch(job)
     teacher, student = models(job)
     trained = list(student.parameters())
     model, matches = converted(student, teacher, losses)

@@ -79,7 +79,7 @@ def prepared_run(job: Job, out: Path) -> Prepared:
 
 
 def train(job: Job) -> dict[str, Any]:
-    watch = Watch(job.device)
+    watch = Watch(job)
     with TemporaryDirectory() as folder:
         os.environ["STILLERY_CACHE"] = str(Path(folder) / "cache")
         out = Path(folder) / "run"

@@ -66,7 +66,7 @@ def adapted(batch: dict[str, torch.Tensor], output: Any) -> dict[str, Any]:
 
 def train(job: Job) -> dict[str, Any]:
     textbrewer = load()
-    losses, watch = Losses.of(job), Watch(job.device)
+    losses, watch = Losses.of(job), Watch(job)
     teacher, student = models(job)
     if job.precision != "fp32":
         for model in (teacher, student):

@@ -69,7 +69,7 @@ def train(job: Job) -> dict[str, Any]:
     from torchdistill.core.distillation import DistillationBox
 
     logging.getLogger("torchdistill").setLevel(logging.WARNING)
-    losses, watch = Losses.of(job), Watch(job.device)
+    losses, watch = Losses.of(job), Watch(job)
     teacher, student = models(job)
     config, layers = config_of(losses)
     device = torch.device(job.device)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import tempfile
 from typing import Any
 
@@ -21,8 +22,15 @@ class _Epochs(TrainerCallback):
         self.before = state.global_step
 
 
+def _grouped() -> dict[str, Any]:
+    """Batches of like length, by the name that the installed version has for it."""
+    known = {field.name for field in dataclasses.fields(TrainingArguments)}
+    named = {"train_sampling_strategy": "group_by_length"}
+    return named if "train_sampling_strategy" in known else {"group_by_length": True}
+
+
 def train(job: Job) -> dict[str, Any]:
-    examples, watch = Examples(job), Watch(job.device)
+    examples, watch = Examples(job), Watch(job)
     width = PADDED if job.padding == str(PADDED) else None
     with tempfile.TemporaryDirectory() as folder:
         arguments = TrainingArguments(
@@ -34,7 +42,7 @@ def train(job: Job) -> dict[str, Any]:
             warmup_steps=0,
             bf16=job.precision == "bf16",
             use_cpu=job.device == "cpu",
-            train_sampling_strategy="group_by_length" if job.padding == "grouped" else "random",
+            **(_grouped() if job.padding == "grouped" else {}),
             save_strategy="no",
             logging_strategy="no",
             report_to="none",
