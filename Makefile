@@ -10,9 +10,12 @@ demo: .venv/demo
 test: .venv/dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
 
-bench: .venv/dev
-	$(BIN)/python benchmarks/methods.py
-	$(BIN)/python benchmarks/vocabulary.py --losses kl
+# The peers have an environment of their own: one of them needs torchvision, which transformers imports where it finds it.
+bench: .venv/dev .venv-bench/peers
+	mkdir -p bench
+	$(BIN)/python benchmarks/methods.py --json bench/methods.json
+	$(BIN)/python benchmarks/vocabulary.py --losses kl --json bench/vocabulary.json
+	.venv-bench/bin/python benchmarks/speed.py --json bench/speed.json
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -m slow
@@ -42,5 +45,11 @@ format: .venv/dev
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,tensorboard,transport,dev]"
 	touch $@
 
+.venv-bench/peers: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv-bench
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt torch
+	.venv-bench/bin/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,bench]"
+	touch $@
+
 clean:
-	rm -rf .venv demo demo-fast
+	rm -rf .venv .venv-bench bench demo demo-fast

@@ -1,0 +1,94 @@
+"""stillery: the jobs behind `stillery finetune` and `stillery distill`, as they are.
+
+The clock is read where a run scores its dev part, which is not done, for no side does. A method of none is
+`stillery finetune` of the student. Filling the teacher store belongs to the first epoch. Neither the scoring of the
+finished model nor its export is run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from job import Job, Watch, carry_out
+from transformers import PreTrainedModel
+
+from stillery.jobs.distill import prepare_distill
+from stillery.jobs.finetune import prepare_finetune
+from stillery.jobs.finish import Result
+from stillery.jobs.run import Prepared, Subject, Work
+from stillery.jobs.run import carry_out as run
+from stillery.jobs.settings import Distill, Finetune, resolve
+from stillery.train.loop import Outcome
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WatchedWork:
+    """The work of a run, with the clock in place of the scores."""
+
+    work: Work
+    watch: Watch
+    steps: int
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.work, name)
+
+    def score(self, model: PreTrainedModel) -> Mapping[str, float]:
+        self.watch.epoch_ends(self.steps)
+        return {"none": 0.0}
+
+    def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
+        return Result(out=out, student=out, metrics={})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WatchedSubject:
+    """What a run is about, watched from the end of tokenising on."""
+
+    subject: Subject
+    watch: Watch
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.subject, name)
+
+    def work(self, prepared: Prepared) -> WatchedWork:
+        work = self.subject.work(prepared)
+        steps = math.ceil(len(work.data) / prepared.run.training.batch_size)
+        self.watch.start()
+        return WatchedWork(work=work, watch=self.watch, steps=steps)
+
+
+def prepared_run(job: Job, out: Path) -> Prepared:
+    """The run a user would ask for on the command line."""
+    common = {
+        "data": str(job.place / "data"), "epochs": job.epochs, "batch_size": job.batch_size, "lr": job.lr,
+        "precision": job.precision, "keep": "last", "checkpoint_every": 10**9,
+    }  # fmt: skip
+    if job.method == "none":
+        return prepare_finetune(resolve(Finetune, common | {"model": str(job.place / "student")}), out)
+    layers = json.loads((job.place / "student" / "config.json").read_text(encoding="utf-8"))["num_hidden_layers"]
+    taught = {"teacher": str(job.place / "teacher"), "method": job.method, "layers": layers, "init": "first"}
+    return prepare_distill(resolve(Distill, common | taught | {"cache": job.cache}), out)
+
+
+def train(job: Job) -> dict[str, Any]:
+    watch = Watch(job)
+    with TemporaryDirectory() as folder:
+        os.environ["STILLERY_CACHE"] = str(Path(folder) / "cache")
+        out = Path(folder) / "run"
+        prepared = prepared_run(job, out)
+        run(dataclasses.replace(prepared, subject=WatchedSubject(subject=prepared.subject, watch=watch)), out)
+        kept = sum(path.stat().st_size for path in (Path(folder) / "cache" / "teacher").rglob("*") if path.is_file())
+        first = json.loads((out / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
+    return watch.answer(first={"loss": first["loss"], **first["terms"]}, store_mb=kept / 1e6)
+
+
+if __name__ == "__main__":
+    carry_out(train)

@@ -1,0 +1,177 @@
+"""How fast stillery is beside other libraries and beside plain fine-tuning: `python benchmarks/speed.py`, `make bench`.
+
+Everything is a ratio within one run: the sides of a comparison take turns, each in a process of its own, on the same
+texts, models and batch size. Peers come with `pip install -e ".[bench]"`; one that is missing is left out and named.
+A machine without the packages of the extra `demo` takes a folder prepared elsewhere: --inputs DIR --prepare.
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from peers import torchvision_away  # noqa: F401
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+from speed_benches import NAMES, PACKAGES, Asked, Bench, Side, benches
+from speed_inputs import SHAPES, made, prepare
+from speed_targets import Answer, Found, Ratio, later, memory, rate, ratios, whole
+
+from stillery.progress import say
+
+PEERS = Path(__file__).parent / "peers"
+INSTALL = "not installed: pip install -e .[bench]"
+
+
+def missing(side: Side) -> bool:
+    return side.peer in PACKAGES and importlib.util.find_spec(PACKAGES[side.peer]) is None
+
+
+def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str) -> Answer:
+    """Train one side in a process of its own."""
+    common = {"inputs": str(inputs), "device": device, "clock": clock}
+    job = {**common, "epochs": bench.epochs, "batch_size": bench.batch_size, **side.job}
+    environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
+    if device == "cpu":
+        environment["CUDA_VISIBLE_DEVICES"] = ""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "job.json"
+        path.write_text(json.dumps(job), encoding="utf-8")
+        command = [sys.executable, str(PEERS / f"{side.peer}_peer.py"), str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, env=environment)
+    if done.returncode:
+        raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode}")
+    answer: Answer = json.loads(done.stdout.splitlines()[-1])
+    answer["said"] = [line for line in done.stderr.splitlines() if line.startswith("teacher store:")]
+    return answer
+
+
+def compared(
+    bench: Bench, inputs: Path, device: str, repeats: int, clock: str = "wall"
+) -> tuple[Found, dict[str, str]]:
+    """The answers of all sides, in turns, and why some have none."""
+    answers: dict[str, list[Answer]] = {}
+    without: dict[str, str] = {}
+    for _ in range(repeats):
+        for side in bench.sides:
+            if missing(side):
+                without[side.name] = INSTALL
+            if side.name in without:
+                continue
+            try:
+                answer = run(side, bench, inputs, device, clock)
+            except RuntimeError as error:
+                say(f"{side.name} failed:\n{error}")
+                without[side.name] = f"failed: {str(error).splitlines()[-1]}"
+                answers.pop(side.name, None)
+                continue
+            answers.setdefault(side.name, []).append(answer)
+            say(f"{bench.title}, {bench.shape}: {side.name}: {whole(answer):.2f} s")
+    return Found(bench, answers), without
+
+
+def table_of(found: Found, without: dict[str, str]) -> Table:
+    bench = found.bench
+    table = Table(title=f"{bench.title}: {SHAPES[bench.shape]}, {bench.examples:,} examples, {bench.epochs} epochs, "
+                        f"batch {bench.batch_size}", title_justify="left")  # fmt: skip
+    table.add_column("side")
+    for name in ("whole, s", "later epochs, s", "steps/s", "peak MB"):
+        table.add_column(name, justify="right")
+    for side in bench.sides:
+        if side.name in without:
+            table.add_row(side.name, escape(without[side.name]))
+            continue
+        values = [found.typical(side.name, value) for value in (whole, later, rate, memory)]
+        table.add_row(side.name, *(f"{value:,.{places}f}" for value, places in zip(values, (2, 2, 2, 0), strict=True)))
+    return table
+
+
+def ratio_table(found: list[Ratio]) -> Table:
+    table = Table(title="Ratios", title_justify="left")
+    for name, side in (("what", "left"), ("ratio", "right"), ("wanted", "left"), ("", "left")):
+        table.add_column(name, justify=side)
+    for ratio in found:
+        met = {True: "yes", False: "no", None: ""}[ratio.met]
+        table.add_row(ratio.what, f"{ratio.value:.2f}", ratio.wanted, met)
+    return table
+
+
+def written(found: Found, without: dict[str, str]) -> dict[str, Any]:
+    """A bench as JSON."""
+    bench = found.bench
+    return {
+        "bench": bench.name, "title": bench.title, "shape": str(SHAPES[bench.shape]), "examples": bench.examples,
+        "epochs": bench.epochs, "batch_size": bench.batch_size, "sides": found.answers, "without": without,
+    }  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
+    parser.add_argument("--only", nargs="+", choices=NAMES, help="[default: all; steps only on a GPU]")
+    parser.add_argument("--sides", nargs="+", default=("",), metavar="START", help="only those whose name starts so")
+    parser.add_argument("--examples", type=int, help="[default: 512 on a CPU, 8192 on a GPU]")
+    parser.add_argument("--batch-sizes", type=int, nargs="+", default=(32, 256), help="of steps")
+    parser.add_argument("--repeats", type=int, default=1, help="turns of each side")
+    parser.add_argument(
+        "--clock",
+        choices=("wall", "processor"),
+        default="wall",
+        help="processor: time spent on a process, which others on a CPU in use lengthen less",
+    )
+    parser.add_argument("--tiny", action="store_true", help="small models and few examples, to see that it runs")
+    parser.add_argument("--inputs", type=Path, help="keep texts, tokens and models here")
+    parser.add_argument("--prepare", action="store_true", help="write texts and tokenizer to --inputs, nothing else")
+    parser.add_argument("--json", type=Path, help="write the numbers to this file")
+    given = parser.parse_args()
+    if given.device == "cuda" and given.clock == "processor":
+        parser.error("--clock processor: what a GPU does is not in it")
+    os.environ["STILLERY_CACHE"] = "off"
+    with tempfile.TemporaryDirectory() as scratch:
+        folder = given.inputs or Path(scratch)
+        prepare(folder)
+        if given.prepare:
+            return
+        only = given.only or [name for name in NAMES if name != "steps" or given.device == "cuda" or given.tiny]
+        examples = given.examples or (16 if given.tiny else 512 if given.device == "cpu" else 8192)
+        asked = Asked(device=given.device, examples=examples, tiny=given.tiny, only=tuple(only),
+                      sides=tuple(given.sides), batch_sizes=tuple(given.batch_sizes))  # fmt: skip
+        results = []
+        console = Console() if sys.stdout.isatty() else Console(width=120)
+        for bench in benches(asked):
+            inputs = made(folder, bench.shape, bench.examples)
+            results.append(compared(bench, inputs, given.device, given.repeats, given.clock))
+            console.print(table_of(*results[-1]))
+    found = ratios([one for one, _ in results])
+    console.print(ratio_table(found))
+    if given.json:
+        setting = {
+            "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
+            "threads": torch.get_num_threads(),
+            "torch": torch.__version__,
+            "repeats": given.repeats,
+            "clock": given.clock,
+        }
+        content = {
+            "setting": setting,
+            "benches": [written(*one) for one in results],
+            "ratios": [asdict(ratio) | {"met": ratio.met} for ratio in found],
+        }
+        given.json.parent.mkdir(parents=True, exist_ok=True)
+        given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+    if any(why != INSTALL for _, without in results for why in without.values()):
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,157 @@
+"""The speed benchmark runs in a tiny setting, and its sides train on the same losses; how fast is not tested."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+BENCHMARKS = ROOT / "benchmarks"
+
+
+@pytest.fixture(scope="module")
+def modules() -> Iterator[Callable[[str], ModuleType]]:
+    """Modules of benchmarks, in this process."""
+    for folder in (BENCHMARKS, BENCHMARKS / "peers"):
+        sys.path.insert(0, str(folder))
+    yield importlib.import_module
+    for folder in (BENCHMARKS, BENCHMARKS / "peers"):
+        sys.path.remove(str(folder))
+
+
+@pytest.fixture(scope="module")
+def inputs(modules: Callable[[str], ModuleType], tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts, tokens and models of a batch of 16, without dropout."""
+    folder = tmp_path_factory.mktemp("speed")
+    speed_inputs = modules("speed_inputs")
+    speed_inputs.prepare(folder)
+    return speed_inputs.made(folder, "tiny", 16)
+
+
+@pytest.fixture
+def answer(
+    modules: Callable[[str], ModuleType], inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., dict[str, Any]]:
+    """Train by a peer, two epochs of one step, in this process."""
+
+    def train(peer: str, **changes: Any) -> dict[str, Any]:
+        monkeypatch.setenv("STILLERY_CACHE", "")
+        job = modules("job").Job(**{"inputs": str(inputs), "method": "pkd", "epochs": 2} | changes)
+        return modules(f"{peer}_peer").train(job)
+
+    return train
+
+
+@pytest.fixture
+def ours(answer: Callable[..., dict[str, Any]]) -> dict[str, float]:
+    """The losses of stillery's first step, the teacher asked live."""
+    return answer("stillery", cache="off")["first"]
+
+
+def test_the_command_compares_sides(
+    modules: Callable[[str], ModuleType],
+    inputs: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    sides = ["--only", "runs", "--sides", "stillery finetune", "stillery pkd, fp32, teacher live"]
+    places = ["--inputs", str(inputs.parent), "--json", str(tmp_path / "out" / "s.json")]
+    monkeypatch.setattr(sys, "argv", ["speed.py", "--tiny", "--device", "cpu", *sides, *places])
+    monkeypatch.setenv("STILLERY_CACHE", "")
+    modules("speed").main()
+    found = json.loads((tmp_path / "out" / "s.json").read_text())
+    (bench,) = found["benches"]
+    assert bench["sides"].keys() == {"stillery finetune", "stillery pkd, fp32, teacher live"}
+    assert all(len(one["epochs"]) == 2 and one["steps"] == 2 for (one,) in bench["sides"].values())
+    assert [ratio["value"] > 0 for ratio in found["ratios"]] == [True] * 3
+    assert "stillery pkd, fp32, teacher live" in capsys.readouterr().out
+
+
+def test_a_peer_that_is_not_installed_is_named_and_left_out(
+    modules: Callable[[str], ModuleType], inputs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed, benches = modules("speed"), modules("speed_benches")
+    monkeypatch.setitem(benches.PACKAGES, "modelopt", "no_such_package")
+    asked = benches.Asked(device="cpu", examples=16, tiny=True, only=("peers",), sides=("modelopt",))
+    (bench,) = benches.benches(asked)
+    found, without = speed.compared(bench, inputs, "cpu", 1)
+    assert without == {"modelopt pkd, fp32, dynamic": "not installed: pip install -e .[bench]"}
+    assert not found.answers
+
+
+def test_the_store_of_the_teacher_is_filled_and_measured(
+    answer: Callable[..., dict[str, Any]], ours: dict[str, float]
+) -> None:
+    found = answer("stillery")
+    assert found["store_mb"] > 0
+    assert found["first"] == pytest.approx(ours, rel=1e-5)
+
+
+@pytest.mark.parametrize("padding", ["128", "dynamic", "grouped"])
+def test_textbrewer_trains_on_the_same_losses(
+    answer: Callable[..., dict[str, Any]], ours: dict[str, float], padding: str
+) -> None:
+    pytest.importorskip("textbrewer")
+    found = answer("textbrewer", padding=padding)
+    assert len(found["epochs"]) == 2 and found["steps"] == 2
+    assert found["first"] == pytest.approx({name: ours[name] for name in ("hard", "patience")}, rel=1e-4)
+
+
+def test_textbrewer_keeps_logits_for_prediction_matching(answer: Callable[..., dict[str, Any]]) -> None:
+    pytest.importorskip("textbrewer")
+    found = answer("textbrewer", method="kd", epochs=3)
+    assert len(found["epochs"]) == 3 and found["steps"] == 3
+
+
+@pytest.mark.parametrize("peer", ["torchdistill", "modelopt"])
+def test_other_peers_train_on_the_same_losses(
+    answer: Callable[..., dict[str, Any]], ours: dict[str, float], peer: str
+) -> None:
+    pytest.importorskip(peer)
+    found = answer(peer)
+    assert len(found["epochs"]) == 2 and found["steps"] == 2
+    assert found["first"] == pytest.approx({name: ours[name] for name in found["first"]}, rel=1e-4)
+    assert {"loss", "patience"} <= found["first"].keys()
+
+
+@pytest.mark.parametrize("padding", ["dynamic", "grouped"])
+def test_the_floor_trains_the_student_alone(answer: Callable[..., dict[str, Any]], padding: str) -> None:
+    found = answer("trainer", method="none", padding=padding)
+    assert len(found["epochs"]) == 2 and found["steps"] == 2 and found["peak_mb"] > 0
+
+
+def test_ratios_compare_turn_by_turn(modules: Callable[[str], ModuleType]) -> None:
+    """A machine that was twice as slow in the second turn changes no ratio."""
+    targets, benches = modules("speed_targets"), modules("speed_benches")
+    asked = benches.Asked(device="cpu", examples=64, only=("runs", "scaling"))
+    *runs, small, medium, large = benches.benches(asked)
+    slow = {"stillery pkd, fp32": 1.2, "stillery finetune": 1.0}
+
+    def told(scale: float, turns: tuple[float, ...] = (1.0,)) -> list[dict[str, Any]]:
+        return [
+            {"seconds": 5 * scale * turn, "epochs": [scale * turn] * 5, "steps": 10, "peak_mb": 100.0} for turn in turns
+        ]
+
+    found = targets.Found(runs[0], {side: told(scale, (1.0, 2.0, 1.0)) for side, scale in slow.items()})
+    ratios = {ratio.what.split(":")[0]: ratio for ratio in targets.ratios([found])}
+    assert ratios["minilm-l12, whole run"].value == pytest.approx(1.2)
+    assert ratios["minilm-l12, whole run"].met and ratios["minilm-l12, memory"].met
+    assert not ratios["minilm-l12, later epochs"].met
+    sizes = [targets.Found(one, {one.sides[0].name: told(one.examples)}) for one in (small, medium, large)]
+    assert [ratio.value for ratio in targets.ratios(sizes)] == pytest.approx([1.0, 1.0])
+    slower = [*sizes[:2], targets.Found(large, {large.sides[0].name: told(1.5 * large.examples)})]
+    assert [ratio.met for ratio in targets.ratios(slower)] == [False, False]
+
+
+def test_more_examples_than_reviews_are_all_different(inputs: Path, modules: Callable[[str], ModuleType]) -> None:
+    rows = list(modules("speed_inputs").different_texts(inputs.parent, 20_000))
+    assert len({text for text, _ in rows}) > 19_900
+    assert {label for _, label in rows} == {"negative", "positive"}
