@@ -14,6 +14,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -37,9 +38,9 @@ def missing(side: Side) -> bool:
     return side.peer in PACKAGES and importlib.util.find_spec(PACKAGES[side.peer]) is None
 
 
-def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str) -> Answer:
+def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str, lock: str | None) -> Answer:
     """Train one side in a process of its own."""
-    common = {"inputs": str(inputs), "device": device, "clock": clock}
+    common = {"inputs": str(inputs), "device": device, "clock": clock, "lock": lock}
     job = {**common, "epochs": bench.epochs, "batch_size": bench.batch_size, **side.job}
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
     if device == "cpu":
@@ -57,26 +58,28 @@ def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str) -> Answ
 
 
 def compared(
-    bench: Bench, inputs: Path, device: str, repeats: int, clock: str = "wall"
+    bench: Bench, inputs: Path, device: str, repeats: int, clock: str = "wall", together: int = 1
 ) -> tuple[Found, dict[str, str]]:
-    """The answers of all sides, in turns, and why some have none."""
+    """The answers of all sides, in turns, and why some have none; up to `together` of them load at the same time."""
     answers: dict[str, list[Answer]] = {}
-    without: dict[str, str] = {}
-    for _ in range(repeats):
-        for side in bench.sides:
-            if missing(side):
-                without[side.name] = INSTALL
-            if side.name in without:
-                continue
-            try:
-                answer = run(side, bench, inputs, device, clock)
-            except RuntimeError as error:
-                say(f"{side.name} failed:\n{error}")
-                without[side.name] = f"failed: {str(error).splitlines()[-1]}"
-                answers.pop(side.name, None)
-                continue
-            answers.setdefault(side.name, []).append(answer)
-            say(f"{bench.title}, {bench.shape}: {side.name}: {whole(answer):.2f} s")
+    without = {side.name: INSTALL for side in bench.sides if missing(side)}
+    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(together) as pool:
+        for _ in range(repeats):
+            sides = [side for side in bench.sides if side.name not in without]
+            tried = {
+                side.name: pool.submit(run, side, bench, inputs, device, clock, lock.name if together > 1 else None)
+                for side in sides
+            }
+            for name, future in tried.items():
+                try:
+                    answer = future.result()
+                except RuntimeError as error:
+                    say(f"{name} failed:\n{error}")
+                    without[name] = f"failed: {str(error).splitlines()[-1]}"
+                    answers.pop(name, None)
+                    continue
+                answers.setdefault(name, []).append(answer)
+                say(f"{bench.title}, {bench.shape}: {name}: {whole(answer):.2f} s")
     return Found(bench, answers), without
 
 
@@ -120,9 +123,13 @@ def main() -> None:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
     parser.add_argument("--only", nargs="+", choices=NAMES, help="[default: all; steps only on a GPU]")
     parser.add_argument("--sides", nargs="+", default=("",), metavar="START", help="only those whose name starts so")
+    parser.add_argument("--without", nargs="+", default=(), metavar="WORD", help="none whose name has one of these")
     parser.add_argument("--examples", type=int, help="[default: 512 on a CPU, 8192 on a GPU]")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=(32, 256), help="of steps")
     parser.add_argument("--repeats", type=int, default=1, help="turns of each side")
+    parser.add_argument(
+        "--together", type=int, default=1, help="sides that load at the same time; one at a time trains all the same"
+    )
     parser.add_argument(
         "--clock",
         choices=("wall", "processor"),
@@ -144,13 +151,15 @@ def main() -> None:
             return
         only = given.only or [name for name in NAMES if name != "steps" or given.device == "cuda" or given.tiny]
         examples = given.examples or (16 if given.tiny else 512 if given.device == "cpu" else 8192)
-        asked = Asked(device=given.device, examples=examples, tiny=given.tiny, only=tuple(only),
-                      sides=tuple(given.sides), batch_sizes=tuple(given.batch_sizes))  # fmt: skip
+        asked = Asked(
+            device=given.device, examples=examples, tiny=given.tiny, only=tuple(only), sides=tuple(given.sides),
+            without=tuple(given.without), batch_sizes=tuple(given.batch_sizes),
+        )  # fmt: skip
         results = []
         console = Console() if sys.stdout.isatty() else Console(width=120)
         for bench in benches(asked):
             inputs = made(folder, bench.shape, bench.examples)
-            results.append(compared(bench, inputs, given.device, given.repeats, given.clock))
+            results.append(compared(bench, inputs, given.device, given.repeats, given.clock, given.together))
             console.print(table_of(*results[-1]))
     found = ratios([one for one, _ in results])
     console.print(ratio_table(found))

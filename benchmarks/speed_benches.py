@@ -42,6 +42,7 @@ class Asked:
     tiny: bool = False
     only: tuple[str, ...] = NAMES
     sides: tuple[str, ...] = ("",)
+    without: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (32, 256)
 
 
@@ -49,10 +50,11 @@ def benches(asked: Asked) -> list[Bench]:
     """All that is asked for, in the order of the targets."""
     made = {"steps": _steps, "runs": _runs, "peers": _peers, "scaling": _scaling}
     found = [bench for name in NAMES if name in asked.only for bench in made[name](asked)]
-    return [
-        replace(bench, sides=tuple(side for side in bench.sides if side.name.startswith(asked.sides)))
-        for bench in found
-    ]
+    return [replace(bench, sides=tuple(side for side in bench.sides if _asked(side, asked))) for bench in found]
+
+
+def _asked(side: Side, asked: Asked) -> bool:
+    return side.name.startswith(asked.sides) and not any(word in side.name for word in asked.without)
 
 
 def _stillery(method: str, precision: str, cache: str = "on") -> Side:
