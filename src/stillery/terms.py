@@ -18,8 +18,11 @@ from torch import Tensor, nn
 from stillery.faults import Fault
 from stillery.parts._side_by_side import side_by_side
 from stillery.parts._wide import wide
+from stillery.parts.distance import cosine, mse, normalised_mse
 from stillery.parts.divergence import DIVERGENCES, logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
+from stillery.parts.project import Projection
+from stillery.parts.represent import cls, pool
 from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy
 from stillery.recipe import (
     Around,
@@ -284,19 +287,39 @@ def _match_term(
     match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None, flow: nn.Module | None
 ) -> Tensor:
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
-    distances = torch.stack(
-        side_by_side(
-            [
-                partial(_pair_distance, match, student, teacher, pair, slot, projection)
-                for slot, pair in enumerate(pairs)
-            ],
-            using=lambda: [*_tensors(student), *_tensors(teacher)],
-        )
-    )
+    if _at_once(match, pairs, projection):
+        distances = _all_distances(match, student, teacher, pairs, projection)
+    else:
+        tasks = [
+            partial(_pair_distance, match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)
+        ]
+        distances = torch.stack(side_by_side(tasks, using=lambda: [*_tensors(student), *_tensors(teacher)]))
     if flow is not None:
         weighed: Tensor = flow(distances.detach()) * distances
         return weighed.sum()
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
+
+
+def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
+    """Whether all pairs can be measured in one go: a row per example, by a distance that is known to allow it."""
+    return (
+        len(pairs) > 1
+        and match.represent in (cls, pool)
+        and match.combine is None
+        and match.distance in (cosine, mse, normalised_mse)
+        and (projection is None or isinstance(projection, Projection))
+        and all(isinstance(ours, int) and isinstance(theirs, int) for ours, theirs in pairs)
+    )
+
+
+def _all_distances(match: Match, student: Shown, teacher: Shown, pairs: Pairs, projection: nn.Module | None) -> Tensor:
+    """The distance of each pair: small tensors cost as much as large ones, so those of all pairs are one."""
+    values = torch.stack([match.represent.show(student, ours).values for ours, _ in pairs])
+    target = torch.stack([match.represent.show(teacher, theirs).values for _, theirs in pairs])
+    if isinstance(projection, Projection):
+        values, target = projection.together(values, target)
+    distances: Tensor = torch.vmap(partial(match.distance, mask=None, reduction=match.reduction))(values, target)
+    return distances
 
 
 def _tensors(shown: Shown) -> list[Tensor]:

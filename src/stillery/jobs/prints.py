@@ -7,7 +7,8 @@ from stillery.data.text_examples import TextExamples, TextParts
 from stillery.jobs.recipe import recipe_fingerprint
 from stillery.jobs.settings import Distill, StudentSettings
 from stillery.models.choices import LAYER_CHOICES
-from stillery.models.load import Loaded, fingerprint, weights_fingerprint
+from stillery.models.fingerprint import weights_fingerprint
+from stillery.models.load import Loaded, fingerprint
 from stillery.models.student import Student
 from stillery.recipe import Recipe
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -27,6 +25,7 @@ from transformers import (
 from stillery.faults import Fault
 from stillery.models.custom import MARK, is_custom_folder, read_custom
 from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_of
+from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.layout import GENERATORS
 from stillery.models.place import check_weights, model_folder
 from stillery.models.quiet import quiet
@@ -41,7 +40,6 @@ __all__ = [
     "load_generator",
     "load_tokenizer",
     "model_kind",
-    "weights_fingerprint",
 ]
 
 
@@ -246,13 +244,3 @@ def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
 def fingerprint(loaded: Loaded) -> str:
     """A hash of the weights a model was loaded with; what the checkpoint did not hold does not count."""
     return weights_fingerprint(loaded.model, loaded.missing)
-
-
-def weights_fingerprint(model: PreTrainedModel, without: Collection[str] = ()) -> str:
-    """A hash of a model's weights."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        if name not in without:
-            digest.update(f"{name}{tuple(tensor.shape)}".encode())
-            digest.update(tensor.detach().cpu().contiguous().numpy().tobytes())
-    return digest.hexdigest()[:32]

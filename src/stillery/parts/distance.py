@@ -51,6 +51,11 @@ def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tens
     """
     if reduction not in REDUCTIONS:
         raise ValueError(f"unknown reduction {reduction!r}; known: {', '.join(REDUCTIONS)}")
+    if mask is None and isinstance(width, int):
+        # Everything counts, so how much that is needs no counting.
+        total, count = rows.sum(), max(rows.numel(), 1)
+        by = {"sum": 1, "mean": count * width, "rowmean": count * width, "batchmean": count}
+        return total / by[reduction] if reduction in by else total / count / rows.shape[0]
     valid = torch.ones_like(rows, dtype=torch.bool)
     if mask is not None:
         # Scores have an axis for heads that a mask of tokens has not.

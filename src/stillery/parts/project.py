@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import torch
 from torch import Tensor, nn
 
 from stillery.faults import Fault
@@ -39,6 +40,24 @@ class Projection(nn.Module):
         if self.teacher is not None:
             teacher = self.teacher[0 if self.shared else slot](teacher)
         return student, teacher
+
+    def together(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
+        """Project the rows of all pairs, [pairs, rows, width], each by its own maps, at once."""
+        sides = (student, self.student), (teacher, self.teacher)
+        projected = [rows if maps is None else _mapped(rows, maps) for rows, maps in sides]
+        return projected[0], projected[1]
+
+
+def _mapped(rows: Tensor, maps: nn.ModuleList) -> Tensor:
+    """Rows [pairs, rows, width] by a linear map for each pair, or one for all."""
+    linear = [one for one in maps if isinstance(one, nn.Linear)]
+    if len(linear) == 1:
+        shared: Tensor = linear[0](rows)
+        return shared
+    found = torch.bmm(rows, torch.stack([one.weight for one in linear]).transpose(1, 2))
+    if linear[0].bias is None:
+        return found
+    return found + torch.stack([one.bias for one in linear]).unsqueeze(1)
 
 
 def to_teacher(

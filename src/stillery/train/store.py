@@ -26,7 +26,7 @@ from transformers import PreTrainedModel
 from stillery.data.cache import GIGABYTE, Cache
 from stillery.data.examples import hash_columns
 from stillery.models.family import sizes
-from stillery.models.load import weights_fingerprint
+from stillery.models.fingerprint import combined, weight_digests
 from stillery.models.trace import Trace
 from stillery.progress import bar, say, track
 from stillery.train.data import TrainingData
@@ -43,7 +43,7 @@ __all__ = ["KIND", "TeacherStore"]
 KIND = "teacher"
 FORMAT = 2
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
-TOKENS, CPU_TOKENS = 16384, 1024
+TOKENS, CPU_TOKENS = 8192, 1024
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
 _LET_GO = 1 << 26
 
@@ -220,8 +220,10 @@ class TeacherStore:
     def _weights(self) -> dict[bool, str]:
         """Fingerprints of all weights (True), and of those that layers depend on: a head may be new in every run."""
         model: PreTrainedModel = self.teacher.model
-        names = [name for name in model.base_model.state_dict() if name.startswith("pooler.")]
-        return {True: weights_fingerprint(model), False: weights_fingerprint(model.base_model, names)}  # type: ignore[arg-type]
+        base, digests = model.base_model, weight_digests(model)
+        prefix = "" if base is model else f"{model.base_model_prefix}."
+        below = {name: digests[prefix + name] for name in base.state_dict() if not name.startswith("pooler.")}
+        return {True: combined(digests), False: combined(below)}
 
     @cached_property
     def _base(self) -> dict[str, Any]:

@@ -1,0 +1,39 @@
+"""Hashes of a model's weights: whether two models are the same one."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+__all__ = ["combined", "weight_digests", "weights_fingerprint"]
+
+
+def weights_fingerprint(model: PreTrainedModel, without: Collection[str] = ()) -> str:
+    """A hash of a model's weights."""
+    return combined({name: digest for name, digest in weight_digests(model).items() if name not in without})
+
+
+def weight_digests(model: PreTrainedModel) -> dict[str, str]:
+    """The sha256 of each of a model's weights, by its name; on all processors, as a large model has many."""
+    tensors = dict(sorted(model.state_dict().items()))
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
+
+
+def combined(digests: Mapping[str, str]) -> str:
+    """A hash of weights by their names, from the hash of each."""
+    return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in digests.items()).encode()).hexdigest()[:32]
+
+
+def _digest(tensor: Tensor) -> str:
+    values = tensor.detach().cpu().contiguous()
+    digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
+    # As bytes, which every number format has.
+    digest.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
+    return digest.hexdigest()
