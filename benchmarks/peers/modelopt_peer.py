@@ -5,6 +5,7 @@
 - Its `KDTrainer` for transformers matches predictions only, so it cannot be used here.
 - The weights of its losses may not exceed 1 together, so every loss is scaled to its weight inside.
 - It keeps nothing of a teacher and cannot draw pairs of layers anew each epoch (RAIL-KD).
+- It imports requests without asking for it, so the extra `bench` asks.
 """
 
 from __future__ import annotations
