@@ -138,6 +138,8 @@ def train(
                     )  # fmt: skip
                 start += length
     finally:
+        # What the last optimiser remembers is twice the student; scoring should not have to stand beside it.
+        accelerator._optimizers.clear()
         if log is not None:
             log.close()
     if settings.keep == "best" and progress.best_step is not None and progress.best_step != progress.step:
