@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cache
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +20,11 @@ IGNORED = -100
 """The label of a position that predicts nothing that counts."""
 
 
+@cache
+def _known(forward: Callable[..., Any]) -> frozenset[str]:
+    return frozenset(inspect.signature(forward).parameters)
+
+
 def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The inputs this model takes.
 
@@ -25,7 +32,7 @@ def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dic
     decoder_input_ids gets them from its labels. A decoder-only model without position_ids gets them from its mask, so
     that padding on either side changes nothing. No model that writes text gets labels: its logits are what is wanted.
     """
-    known = inspect.signature(type(model).forward).parameters
+    known = _known(type(model).forward)
     segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     given = {name: value for name, value in inputs.items() if name in known and (name != "token_type_ids" or segments)}
     kind = kind_of(model.config)

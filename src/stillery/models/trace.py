@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
-from functools import partial
+from functools import cache, partial
 from typing import Any
 
 import torch
@@ -114,6 +114,11 @@ def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     return turned.flatten(2)
 
 
+@cache
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
 class _Enough(Exception):
     """Everything that was asked for has been shown."""
 
@@ -188,7 +193,7 @@ class _Hooks:
     def _before_layer(
         self, number: int | None, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        given = inspect.signature(type(module).forward).bind(module, *args, **kwargs)
+        given = _signature(type(module).forward).bind(module, *args, **kwargs)
         state: Tensor = given.arguments["hidden_states"]
         changed = None
         self.layer = self.layer + 1 if number is None else number
@@ -270,8 +275,8 @@ def trace(
                 stop = not logits and name == end
                 hooks[name] = _Hooks(model, name, wanted[name], changes.get(name), stop=stop)
         # Nothing is generated here, so what a decoder would remember for its next token is not kept.
-        cache: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
-        shown = _logits(model, accepted | cache)
+        uncached: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
+        shown = _logits(model, accepted | uncached)
     except _Enough:
         shown = inputs["input_ids"].new_empty((len(inputs["input_ids"]), 0), dtype=torch.float32)
     finally:
