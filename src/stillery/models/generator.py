@@ -144,6 +144,16 @@ def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
             model.all_tied_weights_keys.pop(name)
 
 
+def _quiet_head(model: PreTrainedModel) -> None:
+    """Make a new T5's own head as small as its states are large, or its first predictions would be far too sure.
+
+    T5 makes states small in front of a tied head only, and starts either head alike.
+    """
+    config, head = model.config, model.get_output_embeddings()
+    if config.model_type in ("t5", "mt5") and not (is_tied(model) or getattr(config, "scale_decoder_outputs", False)):
+        head.weight.mul_(config.d_model**-0.5)
+
+
 def is_tied(model: PreTrainedModel) -> bool:
     """Whether a model's head and its token embeddings are one tensor."""
     head = model.get_output_embeddings()
@@ -195,6 +205,7 @@ def build_generator(
         model: PreTrainedModel = auto.from_config(shape, dtype=torch.float32)
         if as_it_is:
             _untie(model, theirs)
+        _quiet_head(model)
     model.generation_config = copy.deepcopy(theirs.generation_config)
     origin: tuple[str, ...] = ("all weights new (random)",)
     if init != "random":
