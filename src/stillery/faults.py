@@ -57,8 +57,9 @@ class Gathered:
 def nearest(word: str, known: Iterable[str]) -> str:
     """A hint naming the known word closest to a mistyped one, or the list of known words."""
     options = sorted(known)
-    close = difflib.get_close_matches(word, options, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"known: {', '.join(options)}"
+    folded = {option.casefold(): option for option in options}
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    return f"did you mean {folded[close[0]]!r}?" if close else f"known: {', '.join(options)}"
 
 
 class Stopped(Exception):

@@ -200,3 +200,33 @@ def test_a_teachers_preset_is_for_fine_tuning(command, make_bert, reviews, tiny_
     assert "lr = 2e-05" in written and "epochs = 3" in written and "batch_size = 32" in written
     done = command("distill", "--teacher", tiny_teacher, "--data", reviews, *preset, "--out", tmp_path / "x")
     assert done.code == 2 and "is for stillery finetune" in done.err
+
+
+@pytest.mark.parametrize("labels", [None, ("negative",), ("nobody", "knows")])
+def test_a_tasks_train_part_needs_no_labels(command, tiny_teacher, texts, tmp_path, labels):
+    folder = tmp_path / "glue" / "SST-2"
+    folder.mkdir(parents=True)
+    rows = [
+        (text.replace("\t", " "), *([labels[row % len(labels)]] if labels else [])) for row, text in enumerate(texts)
+    ]
+    head = ("sentence", "label") if labels else ("sentence",)
+    (folder / "train.tsv").write_text("".join("\t".join(row) + "\n" for row in [head, *rows]))
+    (folder / "dev.tsv").write_text("sentence\tlabel\nfine\tpositive\ndull\tnegative\n")
+    ask = ("distill", "--teacher", tiny_teacher, "--task", "sst2", "--data-dir", tmp_path / "glue", "--layers", 1,
+           "--method", "kd", "--max-steps", 1, "--out", tmp_path / "run")  # fmt: skip
+    assert command(*ask).code == 2
+    done = command(*ask, "--unlabelled")
+    assert done.code == 0, done.err
+    assert "40 train, 2 dev" in done.err and "accuracy" in done.out
+    if labels is None:
+        # Without a dev file it is held out of train, and then has no labels either.
+        (folder / "dev.tsv").unlink()
+        done = command(*ask[:-1], tmp_path / "other", "--unlabelled")
+        assert done.code == 0 and "dev agreement" in done.out
+
+
+def test_labels_that_are_not_the_teachers_beside_texts_alone(command, tiny_teacher, texts, tmp_path):
+    data = write_csv(tmp_path / "other.csv", ("text", "label"), [(text, row % 2) for row, text in enumerate(texts)])
+    done = command("distill", "--teacher", tiny_teacher, "--data", data, "--unlabelled", "--layers", 1,
+                   "--method", "kd", "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 2 and "without a label column, against the teacher" in done.err

@@ -145,3 +145,39 @@ def test_help(command, name, options):
     said = command("tasks", name, "--help").out
     assert all(f"--{option}" in said for option in options)
     assert name in command("tasks", "--help").out
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ({"task": "rte", "metrics": {"accuracy": "high"}}, "accuracy is 'high', not a number"),
+        ({"task": "rte", "metrics": {"accuracy": None}}, "accuracy is 'None', not a number"),
+        ({"task": "mnli", "metrics": {"accuracy": 80}, "also": {"dev_mismatched": {"metrics": [1]}}}, "not a number"),
+    ],
+)
+def test_scores_that_are_no_numbers(command, tmp_path, content, said):
+    (tmp_path / "scores.json").write_text(json.dumps(content))
+    done = command("tasks", "average", tmp_path / "scores.json")
+    assert (done.code, done.out, len(done.err.splitlines())) == (2, "", 1)
+    assert said in done.err
+
+
+def test_a_run_whose_metrics_are_broken(command, run_of):
+    run = run_of("rte", "rte", accuracy=60.0)
+    (run / "metrics.json").write_text('{"task": "r')
+    done = command("tasks", "average", run)
+    assert (done.code, len(done.err.splitlines())) == (2, 1) and "not as a run writes it" in done.err
+
+
+def test_names_of_tasks_in_another_case(command, tiny_teacher, data):
+    done = command("evaluate", tiny_teacher, "--task", "RTE", "--data-dir", data)
+    assert done.code == 2 and "no task 'RTE'; did you mean 'rte'?" in done.err
+    done = command("tasks", "fetch", "WebNLG")
+    assert done.code == 2 and "no task 'WebNLG'; did you mean 'webnlg'?" in done.err
+
+
+def test_which_of_two_models_does_not_fit(command, make_bert, tiny_teacher, data):
+    labels = {0: "entailment", 1: "not_entailment"}
+    model = make_bert(id2label=labels, label2id={name: index for index, name in labels.items()})
+    done = command("evaluate", model, "--task", "rte", "--data-dir", data, "--against", tiny_teacher)
+    assert done.code == 2 and f"--against {tiny_teacher}: the model's labels (negative, positive)" in done.err

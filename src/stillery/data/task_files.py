@@ -35,13 +35,16 @@ def has_labels(task: Task, files: Files) -> bool:
     return column is not None and any(label_name(value) not in NO_LABEL for value in first.batch[column].to_pylist())
 
 
-def read_part(task: Task, part: str, files: Files) -> tuple[Examples, str]:
-    """The labelled rows of a part with class indices in the task's order, and what was left out, in words."""
+def read_part(task: Task, part: str, files: Files, *, need_labels: bool = True) -> tuple[Examples, str]:
+    """The labelled rows of a part with class indices in the task's order, and what was left out, in words.
+
+    Without `need_labels` all rows with a text, and no labels.
+    """
     read = [_read(task, path, files) for path in files.paths]
     rows, texts, pairs = _joined(read)
     where = f"{task.name} {part}"
     values = [value for one in read for value in one.values or [None] * len(one.rows)]
-    labelled = np.array([label_name(value) not in NO_LABEL for value in values], dtype=bool)
+    labelled = np.array([not need_labels or label_name(value) not in NO_LABEL for value in values], dtype=bool)
     filled = _filled(texts) if pairs is None else _filled(texts) | _filled(pairs)
     kept = np.flatnonzero(labelled & filled)
     if not labelled.any():
@@ -55,7 +58,7 @@ def read_part(task: Task, part: str, files: Files) -> tuple[Examples, str]:
         ids=_ids(task, part, rows[kept]),
         texts=texts.take(pa.array(kept)),
         pairs=None if pairs is None else pairs.take(pa.array(kept)),
-        labels=_encoded([values[row] for row in kept], task, files.paths[0].name),
+        labels=_encoded([values[row] for row in kept], task, files.paths[0].name) if need_labels else None,
         source=where,
     )
     return examples, f"{part} without {', '.join(left_out)}" if left_out else ""

@@ -61,10 +61,13 @@ def find_task(name: str) -> Task:
     return TASKS[name]
 
 
-def load_task(name: str, labels: Labels | None = None, data_dir: Path | None = None) -> Parts:
+def load_task(
+    name: str, labels: Labels | None = None, data_dir: Path | None = None, *, need_labels: bool = True
+) -> Parts:
     """Load a task to train on; given a teacher's labels, in the teacher's order of classes.
 
-    Without a dev file the dev part is held out of train; a test part without labels is left out.
+    Without a dev file the dev part is held out of train; a test part without labels is left out. Without `need_labels`
+    those of a train file are not read, unless dev is held out of it.
     """
     task = find_task(name)
     mapped = _one_to_one(task, labels) if labels is not None else None
@@ -75,8 +78,8 @@ def load_task(name: str, labels: Labels | None = None, data_dir: Path | None = N
             f"{name}: no train part in {found.where}, so models can be scored on it but not trained; "
             f"add a train file{cure}"
         )
-    parts, notes = _read(task, found, (*SCORED, MISMATCHED))
-    if len(np.unique(np.asarray(parts["train"].labels))) < 2:
+    parts, notes = _read(task, found, (*SCORED, MISMATCHED), need_labels)
+    if need_labels and len(np.unique(np.asarray(parts["train"].labels))) < 2:
         raise Fault(f"{parts['train'].source}: all labels are the same; training needs at least two")
     space = task.labels
     if labels is not None and mapped is not None:
@@ -152,7 +155,9 @@ def _labelled(task: Task, found: Found, part: str) -> bool:
     return part in found.files and has_labels(task, found.files[part])
 
 
-def _read(task: Task, found: Found, wanted: tuple[str, ...]) -> tuple[dict[str, Examples], list[str]]:
+def _read(
+    task: Task, found: Found, wanted: tuple[str, ...], need_labels: bool = True
+) -> tuple[dict[str, Examples], list[str]]:
     """The parts that are wanted and there, labelled in the task's order; and in words what they are made of."""
     if found.package is not None:
         assert task.package is not None
@@ -167,7 +172,8 @@ def _read(task: Task, found: Found, wanted: tuple[str, ...]) -> tuple[dict[str, 
         if not _labelled(task, found, part) and part == "test":
             notes.append(f"{found.files[part].names} has no labels and is left out")
             continue
-        parts[part], left_out = read_part(task, part, found.files[part])
+        needed = need_labels or part != "train" or (held_out and _labelled(task, found, part))
+        parts[part], left_out = read_part(task, part, found.files[part], need_labels=needed)
         notes += [left_out] if left_out else []
     if held_out:
         parts["train"], parts["dev"] = split(parts["train"], HELD_OUT)

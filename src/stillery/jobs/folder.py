@@ -116,5 +116,8 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
 
 def read_metrics(out: Path) -> dict[str, Any]:
     """The metrics of a finished run."""
-    metrics: dict[str, Any] = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    return metrics
+    try:
+        metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise Fault(f"{out / 'metrics.json'}: not as a run writes it ({error}); copy the run again") from None
+    return metrics if isinstance(metrics, dict) else {}

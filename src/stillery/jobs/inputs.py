@@ -43,7 +43,7 @@ def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
     """Train, dev and test parts; with `labels`, a model's, in the model's order of classes."""
     _check_kind(data, labels)
     if data.task is not None:
-        parts = load_task(data.task, labels, _data_dir(data))
+        parts = load_task(data.task, labels, _data_dir(data), need_labels=not data.unlabelled)
         bare = dataclasses.replace(parts.train, labels=None)
         return dataclasses.replace(parts, train=bare) if data.unlabelled else parts
     assert data.data is not None
@@ -125,7 +125,10 @@ def groups_of(scoring: Scoring, labels: Labels, name: str) -> Groups:
     """Which outputs of another model, with labels of its own, mean the classes that are scored."""
     if scoring.groups is not None:
         task = find_task(scoring.name)
-        return map_labels(labels, task.labels, task.name, task.merges).groups
+        try:
+            return map_labels(labels, task.labels, task.name, task.merges).groups
+        except Fault as fault:
+            raise Fault(f"--against {name}: {fault}") from None
     ours = scoring.labels
     if ours.kind != labels.kind or set(ours.names) != set(labels.names):
         raise Fault(

@@ -10,7 +10,7 @@ from typing import Any
 
 from stillery.data.sources import download, find_local
 from stillery.data.task import Task
-from stillery.data.tasks import TASKS, find_task
+from stillery.data.tasks import TASKS
 from stillery.data.text_tasks import TEXT_TASKS, TextTask
 from stillery.evaluate.average import MISMATCHED, STYLES, average
 from stillery.faults import Fault, Gathered, nearest
@@ -30,10 +30,13 @@ def describe_tasks(data_dir: Path | None = None) -> list[dict[str, Any]]:
 def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
     """Download tasks from the hub into its local cache, all of them or, where one is not there to be had, none."""
     faults = Gathered()
+    known: dict[str, Task | TextTask] = {**TASKS, **TEXT_TASKS}
     tasks: list[Task | TextTask] = []
     for name in names:
         with faults.catch():
-            task = TEXT_TASKS[name] if name in TEXT_TASKS else find_task(name)
+            if name not in known:
+                raise Fault(f"no task {name!r}; {nearest(name, known)}")
+            task = known[name]
             if task.hub is None:
                 download(task)
             tasks.append(task)
@@ -104,11 +107,20 @@ def _scores(place: Path) -> dict[str, Scores]:
         raise Fault(
             f"{place}: no task with metrics in it; give run folders, or what `stillery evaluate --json` printed"
         )
-    found: dict[str, Scores] = {task: own}
+    found: dict[str, Scores] = {task: _numbers(own, place)}
     also = metrics.get("also")
-    if task == "mnli" and isinstance(also, dict) and "dev_mismatched" in also:
-        found[MISMATCHED] = also["dev_mismatched"]["metrics"]
+    beside = also.get("dev_mismatched") if isinstance(also, dict) else None
+    if task == "mnli" and isinstance(beside, dict):
+        found[MISMATCHED] = _numbers(beside.get("metrics"), place)
     return found
+
+
+def _numbers(scores: Any, place: Path) -> Scores:
+    named = scores if isinstance(scores, dict) else {"metrics": scores}
+    for name, value in named.items():
+        if not isinstance(value, (int, float)):
+            raise Fault(f"{place}: {name} is {str(value)[:40]!r}, not a number; score the model again")
+    return named
 
 
 def _metrics(place: Path) -> Any:
