@@ -17,7 +17,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
-PAGES = ("design", "methods", "data", "tasks", "performance", "results/glue", "results/multi30k")
+PAGES = ("design", "methods", "data", "tasks", "performance", "teacher-store", "results/glue", "results/multi30k")
 
 
 def blocks(language: str) -> list[str]:

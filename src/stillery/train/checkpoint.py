@@ -24,14 +24,17 @@ __all__ = [
     "discard",
     "has_checkpoint",
     "load_best",
+    "read_begun",
     "read_progress",
     "restore_optimiser",
     "restore_weights",
     "save",
+    "save_begun",
     "save_best",
 ]
 
 _WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "state.json"
+_BEGUN = "begun.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,6 +116,20 @@ def read_progress(folder: Path) -> Progress:
         return Progress(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
         raise Fault(f"{path}: this checkpoint cannot be read ({error}); start again in another --out") from None
+
+
+def save_begun(folder: Path, progress: Progress) -> None:
+    """Keep what was chosen before the first step: a run that goes on before there is a position chooses no other."""
+    with atomic_file(folder / "checkpoints" / _BEGUN) as part:
+        part.write_text(json.dumps(asdict(progress)), encoding="utf-8")
+
+
+def read_begun(folder: Path) -> Progress:
+    """What was chosen before the first step; nothing, if no run has begun here."""
+    try:
+        return Progress(**json.loads((folder / "checkpoints" / _BEGUN).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return Progress()
 
 
 def _read(path: Path) -> dict[str, Tensor]:

@@ -100,7 +100,7 @@ def train(
     total = min(settings.epochs * math.ceil(len(data) / window), settings.max_steps or math.inf)
     lengths = stage_lengths(int(total), [stage.share for stage in objective.stages])
 
-    progress = Progress()
+    progress = checkpoint.read_begun(folder) if resume else Progress()
     if resume and checkpoint.has_checkpoint(folder):
         progress = checkpoint.read_progress(folder)
         checkpoint.restore_weights(folder, objective)
@@ -120,6 +120,8 @@ def train(
         lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
     )
     progress = taught.noted(progress)
+    if main and taught.choices and not progress.step:
+        checkpoint.save_begun(folder, progress)
 
     try:
         with bar("train", int(total)) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
