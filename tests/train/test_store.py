@@ -159,7 +159,9 @@ def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(dtype, teacher: Loa
 METHODS = [
     ("kd", {}, 0, {"logits"}),
     ("pkd", {}, 0, {"logits", "first"}),
+    ("alp-kd", {}, 0, {"logits", "first"}),
     ("rail-kd", {}, 0, {"logits", "mean"}),
+    ("rail-kd-concat", {}, 0, {"logits", "mean"}),
     ("layer-forward", {}, 0, {"logits", "hidden"}),
     ("tinybert", {}, 0, {"hidden", "query", "key"}),
     ("minilm", {}, 0, {"query", "key", "value"}),
@@ -439,6 +441,9 @@ def test_what_cannot_be_kept_is_asked_of_the_teacher(
     attention = teachers_of(objective(methods.build("tinybert")), teacher, data, Storing(cache="auto"))
     assert isinstance(attention[0], LiveTeacher)
     assert "--cache on keeps them" in capsys.readouterr().err
+    mixed = teachers_of(objective(methods.build("cr-ild")), teacher, data)
+    assert isinstance(mixed[0], LiveTeacher) and isinstance(mixed[1], StoredTeacher)
+    assert "shows its teacher mixed examples alone" in capsys.readouterr().err
     assert isinstance(teachers_of(objective(methods.build("pkd")), teacher, data, Storing(cache="off"))[0], LiveTeacher)
     assert capsys.readouterr().err == ""
 

@@ -90,8 +90,8 @@ def find_cache() -> Cache | None:
     """The user's cache, or None when it is turned off.
 
     It is `$STILLERY_CACHE`, else `$XDG_CACHE_HOME/stillery`, else `~/.cache/stillery`; `STILLERY_CACHE=off` turns it
-    off. `$STILLERY_CACHE_LIMIT` is the most it may hold of each kind, in gigabytes; what
-    teachers showed has a limit of its own (`--cache-limit`).
+    off. `$STILLERY_CACHE_LIMIT` is the most it may hold of each kind, in gigabytes; what teachers showed has a limit of
+    its own (`--cache-limit`).
     """
     named = os.environ.get("STILLERY_CACHE", "").strip()
     if named.casefold() == "off":

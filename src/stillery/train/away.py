@@ -1,4 +1,4 @@
-"""A teacher that only its store stands for is put away while the student is trained."""
+"""A teacher that nobody asks, because its store stands for it, is put away while the student is trained."""
 
 from __future__ import annotations
 
@@ -26,10 +26,16 @@ def idle_teachers_away(
     taught: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator, folder: Path
 ) -> Iterator[None]:
     """Keep teachers that nobody asks off the accelerator; on a CPU their weights go to a file in `folder`."""
-    reading: list[nn.Module] = [one.live.model for one in taught.values() if isinstance(one, StoredTeacher)]
-    running: list[nn.Module] = [one.model for one in taught.values() if isinstance(one, LiveTeacher)]
+    present: dict[nn.Module, None] = {}
+    running: list[nn.Module] = []
+    for stage, teacher in taught.items():
+        if isinstance(teacher, StoredTeacher):
+            present[teacher.live.model] = None
+        elif isinstance(teacher, LiveTeacher):
+            present[teacher.model] = None
+            running += [teacher.model] if objective.stages[stage].needs_teacher else []
     mixing = any(match.view == "mixed" for stage in objective.stages for match in stage.matches)
-    idle = [] if mixing else [one for one in dict.fromkeys(reading) if one not in running]
+    idle = [] if mixing else [model for model in present if model not in running]
     trained = {id(parameter) for parameter in objective.parameters()}
     for model in idle:
         if accelerator.device.type == "cpu":

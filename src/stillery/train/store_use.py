@@ -86,7 +86,7 @@ def stage_teachers(
         if isinstance(plan, str):
             say(f"teacher store: off, {plan}")
             choices.append(Choice(stages=[objective.stages[lesson.stage].name], used=False, why=plan))
-        elif plan.arrays:
+        else:
             groups.setdefault((id(lesson.teacher), id(lesson.data)), {})[lesson.stage] = lesson, plan
     for plans in groups.values():
         assert cache is not None
@@ -103,6 +103,8 @@ def _planned(lesson: Lesson, objective: Objective, storing: Storing, *, again: b
         return "a teacher that writes text is asked live"
     stage = objective.stages[lesson.stage]
     plan = plan_of(stage, objective.between[lesson.stage], lesson.clocks)
+    if isinstance(plan, Plan) and not plan.arrays:
+        return f"stage {stage.name} shows its teacher mixed examples alone"
     if isinstance(plan, Plan) and plan.attends and storing.cache == "auto" and not again:
         return f"the queries, keys and values that stage {stage.name} needs are large; --cache on keeps them"
     return plan
