@@ -149,7 +149,7 @@ def _scaling(asked: Asked) -> list[Bench]:
             title=f"{size:,} examples",
             shape="tiny" if asked.tiny else "small",
             examples=size,
-            epochs=2 if asked.tiny else 3,
+            epochs=2,
             sides=(side,),
         )
         for size in ((16, 64) if asked.tiny else (2_000, 20_000, 200_000))

@@ -49,7 +49,7 @@ SHAPES = {
     "minilm-random": Shape(layers=6, width=384, heads=12, student=3),
     "minilm-l12": Shape(layers=12, width=384, heads=12, student=6),
     "bert-base": Shape(layers=12, width=768, heads=12, student=6),
-    "small": Shape(layers=4, width=64, heads=4, student=2),
+    "small": Shape(layers=4, width=32, heads=4, student=2),
     # Without dropout all sides should find the same losses in their first step.
     "tiny": Shape(layers=4, width=32, heads=4, student=2, dropout=0.0),
 }
