@@ -271,6 +271,27 @@ def test_progress_is_shown_when_asked_for(
     assert "write" in said.err and "4/4" in said.err
 
 
+def test_a_batch_that_does_not_fit_is_written_in_halves(
+    gpt2: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, progress=False)
+    sizes: list[int] = []
+    wrote, most = gpt2.generate, 2
+
+    def fits(input_ids: torch.Tensor, **more: Any) -> Any:
+        sizes.append(len(input_ids))
+        if len(input_ids) > most:
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return wrote(input_ids=input_ids, **more)
+
+    monkeypatch.setattr(gpt2, "generate", fits)
+    assert generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, progress=False) == whole
+    assert sizes[0] == len(tokens) > 2 and max(size for size in sizes if size <= most) == most
+    most = 0
+    with pytest.raises(torch.OutOfMemoryError):
+        generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, progress=False)
+
+
 def test_what_cannot_be_generated(
     bert: BertForSequenceClassification, gpt2: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens
 ) -> None:

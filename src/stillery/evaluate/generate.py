@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -93,7 +94,8 @@ def generate(
         decoding: how a text is searched for. It alone decides: the decoding settings a checkpoint comes with do not
             count, but its start and end tokens, forced or forbidden ones do. A text also ends where the tokenizer's
             targets do (`end_ids`).
-        batch_size: prompts at a time. Neither it nor the padding changes a text that is searched for.
+        batch_size: prompts at a time, fewer where a device has no memory for them. Neither it nor the padding changes a
+            text that is searched for.
         seed: decides what is sampled, together with `batch_size`.
         description: what the progress bar is called.
         progress: whether there is one.
@@ -149,16 +151,33 @@ def generate_ids(
     with evaluating(model), torch.inference_mode(), quiet(), _seeded(seed, device):
         config = _generation_config(model, decoding, pad, end)
         for index in track(batches, description) if progress else batches:
-            ids, mask = _padded(tokens, index, pad, left=not model.config.is_encoder_decoder)
-            inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-            written = cast(Any, model).generate(**inputs, generation_config=config)
-            # An encoder-decoder's text begins with its start token, a causal model's with the prompt.
-            start = 1 if model.config.is_encoder_decoder else ids.shape[1]
-            for row, text in zip(index, written[:, start:].tolist(), strict=True):
+            for row, text in zip(index, _written(model, tokens, index, pad, config), strict=True):
                 texts[row] = _up_to_end(text, end)
                 if forced is not None and len(texts[row]) == decoding.max_new_tokens:
                     texts[row] = texts[row][:-1]
     return texts
+
+
+def _written(
+    model: PreTrainedModel, tokens: Tokens, index: Indices, pad: int, config: GenerationConfig
+) -> list[list[int]]:
+    """What a model writes for some prompts, padding behind it; in halves where the device has no memory for all."""
+    ids, mask = _padded(tokens, index, pad, left=not model.config.is_encoder_decoder)
+    device = device_of(model)
+    try:
+        inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
+        written: Tensor = cast(Any, model).generate(**inputs, generation_config=config)
+    except torch.OutOfMemoryError:
+        if len(index) == 1:
+            raise
+    else:
+        # An encoder-decoder's text begins with its start token, a causal model's with the prompt.
+        start = 1 if model.config.is_encoder_decoder else ids.shape[1]
+        texts: list[list[int]] = written[:, start:].tolist()
+        return texts
+    # Outside of the handler, which would keep what filled the memory.
+    halves = np.array_split(index, 2)
+    return [text for half in halves for text in _written(model, tokens, half, pad, config)]
 
 
 def _check(model: PreTrainedModel, tokens: Tokens, decoding: Decoding) -> None:

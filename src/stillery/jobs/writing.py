@@ -16,6 +16,7 @@ from stillery.data.text_examples import TextExamples, TextParts
 from stillery.data.text_tokens import TextTokens
 from stillery.evaluate.cost import cost
 from stillery.evaluate.generate import Decoding, end_ids
+from stillery.evaluate.mode import device_of
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import perplexity
 from stillery.jobs.card import Facts, card
@@ -34,6 +35,8 @@ from stillery.train.loop import Outcome
 __all__ = ["Writing"]
 
 _LATENCY_EXAMPLES = 20
+# Texts that a GPU writes at a time, whatever a step trains on: one step of a search is mostly waiting.
+_WRITTEN_AT_ONCE = 128
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -163,10 +166,13 @@ class WritingWork:
         """What the model writes for a part, and its teacher."""
         prepared, tokenizer = self.prepared, self.prepared.tokenizer
         prompts = self.subject.reading.prompts(scored.examples, tokenizer, scored.part or "")
+        size = prepared.run.training.batch_size
+        if device_of(model).type == "cuda":
+            size = max(size, _WRITTEN_AT_ONCE)
 
         def by(one: PreTrainedModel, name: str) -> Written:
             return written_by(
-                one, tokenizer, prompts, tokens, self.subject.decoding, batch_size=prepared.run.training.batch_size,
+                one, tokenizer, prompts, tokens, self.subject.decoding, batch_size=size,
                 description=f"{scored.part}{name}",
             )  # fmt: skip
 
