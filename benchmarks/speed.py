@@ -158,7 +158,7 @@ def main() -> None:
         results = []
         console = Console() if sys.stdout.isatty() else Console(width=120)
         for bench in benches(asked):
-            inputs = made(folder, bench.shape, bench.examples)
+            inputs = made(folder, bench.shape, bench.examples, short=bench.short)
             results.append(compared(bench, inputs, given.device, given.repeats, given.clock, given.together))
             console.print(table_of(*results[-1]))
     found = ratios([one for one, _ in results])

@@ -30,6 +30,8 @@ class Bench:
     examples: int
     epochs: int
     batch_size: int = 32
+    short: bool = False
+    """Whether texts are as long as SST-2's, and not as film reviews."""
     sides: tuple[Side, ...]
 
 
@@ -90,7 +92,8 @@ def _steps(asked: Asked) -> list[Bench]:
     return [
         Bench(
             name="steps",
-            title=f"Steps a second, batch {size}",
+            title=f"Steps a second, batch {size}, SST-2's lengths",
+            short=True,
             shape="tiny" if asked.tiny else "bert-base",
             examples=asked.examples,
             epochs=2 if asked.tiny else 3,

@@ -76,6 +76,17 @@ def _write(path: Path, rows: list[tuple[str, str]]) -> None:
         csv.writer(file).writerows([("text", "label"), *rows])
 
 
+SST2 = ((0, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99, 1), (1, 1, 3, 7, 13, 26, 35, 52))
+"""Shares of SST-2's 67,349 training sentences, and how many words those have at most."""
+
+
+def as_short_as_sst2(texts: Iterator[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+    """The texts cut to as many words as SST-2's training sentences have, about 13 tokens where a review has 28."""
+    shares = np.random.default_rng(0)
+    for text, label in texts:
+        yield " ".join(text.split()[: round(np.interp(shares.random(), *SST2))]), label
+
+
 def different_texts(folder: Path, count: int) -> Iterator[tuple[str, str]]:
     """So many different texts: the reviews, and when they run out the first half of one with the second of another."""
     with (folder / "texts.csv").open(encoding="utf-8", newline="") as file:
@@ -88,13 +99,14 @@ def different_texts(folder: Path, count: int) -> Iterator[tuple[str, str]]:
         yield " ".join([*first, *second]), real[row][1]
 
 
-def made(folder: Path, name: str, examples: int) -> Path:
+def made(folder: Path, name: str, examples: int, *, short: bool = False) -> Path:
     """The folder of a shape and a number of examples: teacher, student, data, tokens and losses."""
-    place, shape = folder / f"{name}-{examples}", SHAPES[name]
+    place, shape = folder / f"{name}-{examples}{'-short' if short else ''}", SHAPES[name]
     if (place / "losses.json").is_file():
         return place
     shutil.rmtree(place, ignore_errors=True)
-    rows = list(different_texts(folder, examples + DEV))
+    texts = different_texts(folder, examples + DEV)
+    rows = list(as_short_as_sst2(texts) if short else texts)
     _write(place / "data" / "train.csv", rows[DEV:])
     _write(place / "data" / "dev.csv", rows[:DEV])
     with quiet(), say_nothing():

@@ -223,3 +223,17 @@ def test_a_later_stage_in_fp16_has_the_gradients_of_fp32(
         )
         norms[precision] = [event["gradient_norm"] for event in events(folder, "train")]
     assert norms["fp16"] == pytest.approx(norms["fp32"], rel=0.1)
+
+
+def test_cudnns_attention_is_left_out_while_training(
+    tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    enabled, seen = torch.backends.cuda.cudnn_sdp_enabled, []
+
+    def score(_: PreTrainedModel) -> dict[str, float]:
+        seen.append(enabled())
+        return {"accuracy": 0.0}
+
+    objective = Objective(student_of(2), methods.build("none").stages, teacher=teacher_sizes, seed=0)
+    run(tmp_path, objective, data, FAST, teacher, score=score)
+    assert seen == [False] and enabled()

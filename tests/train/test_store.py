@@ -35,10 +35,9 @@ from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.needs import Needs
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
-from stillery.train.store import KIND, TeacherStore
+from stillery.train.store import CPU_BLOCK, KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
 from stillery.train.store_files import Rows
-from stillery.train.store_order import BLOCK
 from stillery.train.store_plan import What, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
 from stillery.train.store_use import stage_teachers
@@ -137,15 +136,25 @@ def rows_of(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, long
     return found
 
 
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(dtype, teacher: Loaded, many: TrainingData) -> None:
-    store = store_of(teacher, many, EVERYTHING, dtype)
+ROWS = [{What("logits"), What("first")}, {What("mean")}]
+"""Arrays for which a teacher's states are shortened while it runs."""
+
+
+@pytest.mark.parametrize(
+    ("dtype", "arrays"),
+    [("fp32", EVERYTHING), ("fp16", EVERYTHING), ("bf16", EVERYTHING), ("fp32", ROWS[0]), ("fp32", ROWS[1])],
+    ids=str,
+)
+def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(
+    dtype, arrays: set[What], teacher: Loaded, many: TrainingData
+) -> None:
+    store = store_of(teacher, many, arrays, dtype)
     assert store.fill(LIMIT) is None
     kept = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
     for index in (store.order.batches(0)[0], store.order.batches(1)[3], store.order.batches(2)[-1]):
         inputs = many.batch(index).inputs
-        shown = store.teacher(inputs, {None: wanted_for(EVERYTHING, 4)})
-        for what in EVERYTHING:
+        shown = store.teacher(inputs, {None: wanted_for(arrays, 4)})
+        for what in arrays:
             wanted = taken(what, shown).to(torch.float32 if what.kind == "logits" else kept)
             found = rows_of(store.rows[what], store, what, index, inputs["input_ids"].shape[1])
             assert found.dtype == wanted.dtype
@@ -275,6 +284,23 @@ def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingDat
     assert again.fill(LIMIT) is None and contents(again) == cut_short
 
 
+def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, many: TrainingData) -> None:
+    """As on a GPU, where it runs in a thread."""
+    arrays = {What("logits"), What("first")}
+    store = store_of(teacher, many, arrays)
+    store.on_cpu = False
+    batches = [len(store.order.batches(block)) for block in range(3)]
+    with counted(teacher.model, stop_after=sum(batches[:2])), pytest.raises(KeyboardInterrupt):
+        store.fill(LIMIT)
+    assert [file.missing() for file in store.files.values()] == [[2], [2]]
+    assert store.fill(LIMIT) is None
+    threaded = contents(store)
+    for file in store.files.values():
+        (file.folder / "blocks.txt").unlink()
+    plain = store_of(teacher, many, arrays)
+    assert plain.fill(LIMIT) is None and contents(plain) == threaded
+
+
 def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, capsys) -> None:
     store = store_of(teacher, many, {What("logits"), What("mean")})
     store.fill(LIMIT)
@@ -284,7 +310,7 @@ def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, ca
         file.write(b"?")
     with counted(teacher.model) as seen:
         assert store.fill(LIMIT) is None
-    assert sum(seen) == BLOCK and contents(store) == whole
+    assert sum(seen) == CPU_BLOCK and contents(store) == whole
     assert "1 blocks of means of all layers are damaged" in capsys.readouterr().err
     with (store.files[What("logits")].folder / "values.bin").open("r+b") as file:
         file.truncate(100)

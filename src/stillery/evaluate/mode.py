@@ -8,18 +8,24 @@ from contextlib import contextmanager
 import torch
 from torch import nn
 
+from stillery.models.attention import for_any_length
+
 __all__ = ["device_of", "evaluating"]
 
 
 @contextmanager
 def evaluating(*models: nn.Module) -> Iterator[None]:
-    """Run the block in eval mode (no dropout), then give every module the mode it had."""
+    """Run the block in eval mode (no dropout), then give every module the mode it had.
+
+    Texts of any length are to be expected.
+    """
     # Each module is restored by itself: a frozen part may be in eval mode inside a model that trains.
     before = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.eval()
     try:
-        yield
+        with for_any_length():
+            yield
     finally:
         for module, training in before:
             module.training = training

@@ -131,9 +131,16 @@ class _Hooks:
     """
 
     def __init__(
-        self, model: PreTrainedModel, stack: str, wanted: Wanted, change: Change | None, *, stop: bool = False
+        self,
+        model: PreTrainedModel,
+        stack: str,
+        wanted: Wanted,
+        change: Change | None,
+        *,
+        stop: bool = False,
+        shorten: Change | None = None,
     ) -> None:
-        self.wanted, self.change = wanted, change
+        self.wanted, self.change, self.shorten = wanted, change, shorten
         # With nothing asked for behind a layer, the model need not go on; a feature is behind all of them.
         self.stop_behind = wanted.last if stop and not wanted.feature else None
         self.kept: dict[str, dict[int, Tensor]] = {}
@@ -188,6 +195,8 @@ class _Hooks:
             )
 
     def _keep(self, name: str, layer: int, tensor: Tensor) -> None:
+        if name == "hidden" and self.shorten is not None:
+            tensor = self.shorten(tensor)
         self.kept.setdefault(name, {})[layer] = tensor
 
     def _before_layer(
@@ -243,6 +252,7 @@ def trace(
     decoder_change: Change | None = None,
     drop_start: bool = False,
     logits: bool = True,
+    shorten: Change | None = None,
 ) -> Trace:
     """Run the model and keep its logits and, of the given layers, states (0 = embedding), queries, keys and values.
 
@@ -252,7 +262,8 @@ def trace(
     first layer sees it (MixUp), `decoder_change` to that of an encoder-decoder's decoder. `drop_start` leaves the
     decoder's start token out of its mask where it is the padding token (`inputs.masks_of`); by default it counts.
     Attention stays fused: scores are made from queries and keys afterwards, by whoever compares them. Without `logits`
-    the model stops behind the last layer that is wanted, and the trace's logits are empty.
+    the model stops behind the last layer that is wanted, and the trace's logits are empty. What `shorten` makes of a
+    state is kept in its place, so that a state of which little is wanted need not wait for the model's end.
     """
     names = stacks_of(model.config)
     wanted = {"encoder": encoder or Wanted(), "decoder": decoder or Wanted()}
@@ -273,7 +284,7 @@ def trace(
         for name in names:
             if wanted[name] or changes.get(name):
                 stop = not logits and name == end
-                hooks[name] = _Hooks(model, name, wanted[name], changes.get(name), stop=stop)
+                hooks[name] = _Hooks(model, name, wanted[name], changes.get(name), stop=stop, shorten=shorten)
         # Nothing is generated here, so what a decoder would remember for its next token is not kept.
         uncached: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
         shown = _logits(model, accepted | uncached)

@@ -21,6 +21,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
 
+from stillery.models.attention import for_any_length
 from stillery.progress import Bar, bar
 from stillery.train import checkpoint
 from stillery.train.ahead import ahead
@@ -75,6 +76,7 @@ def accelerator_for(precision: str) -> Accelerator:
     return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision), kwargs_handlers=[unused])
 
 
+@for_any_length()
 def train(
     objective: Objective,
     data: Trainable,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import fields
 from functools import partial
 from typing import get_args
@@ -117,8 +117,9 @@ def shown_by(
     drop_start: bool = False,
     *,
     logits: bool = True,
+    shorten: Callable[[Tensor], Tensor] | None = None,
 ) -> Trace:
-    """Run a model on a batch, or on its mixed examples, and keep what is needed; `drop_start` as for `trace`."""
+    """Run a model on a batch, or on its mixed examples, and keep what is needed; the rest as for `trace`."""
     names = stacks_of(model.config)
     wanted: dict[str, Wanted] = {}
     for stack, of_stack in needs.items():
@@ -132,6 +133,7 @@ def shown_by(
         decoder_change=mixed if len(names) > 1 else None,
         drop_start=drop_start,
         logits=logits,
+        shorten=shorten,
     )
 
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Mapping
-from contextlib import ExitStack, suppress
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, suppress
 from functools import cached_property
 from typing import Any
 
@@ -21,6 +21,7 @@ import pyarrow as pa
 import torch
 import transformers
 from accelerate import Accelerator
+from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.data.cache import GIGABYTE, Cache
@@ -28,13 +29,14 @@ from stillery.data.examples import hash_columns
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
 from stillery.models.trace import Trace
-from stillery.progress import bar, say, track
+from stillery.progress import Bar, bar, say, track
+from stillery.train.ahead import ahead
 from stillery.train.data import TrainingData
 from stillery.train.needs import Needs
 from stillery.train.processes import first_of_any, from_main
 from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows, locked
-from stillery.train.store_order import BLOCK, FillOrder, Indices
-from stillery.train.store_plan import Plan, What, frame_of, taken, wanted_for
+from stillery.train.store_order import FillOrder, Indices
+from stillery.train.store_plan import Plan, What, frame_of, shortened, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
 from stillery.train.teacher import LiveTeacher
 
@@ -42,8 +44,12 @@ __all__ = ["KIND", "TeacherStore"]
 
 KIND = "teacher"
 FORMAT = 2
+BLOCK, CPU_BLOCK = 2048, 512
+"""Examples of a block: what a filling that is killed loses."""
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
-TOKENS, CPU_TOKENS = 8192, 1024
+TOKENS, CPU_TOKENS = 16384, 1024
+# Batches that a GPU is ahead of what is written.
+_AHEAD = 2
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
 _LET_GO = 1 << 26
 
@@ -63,9 +69,10 @@ class TeacherStore:
     ) -> None:
         self.cache, self.teacher, self.data, self.accelerator = cache, teacher, data, accelerator
         self.dtype, self.depth = dtype, sizes(teacher.model.config).layers
-        self.order = FillOrder(data.lengths, CPU_TOKENS if accelerator.device.type == "cpu" else TOKENS)
+        self.on_cpu = accelerator.device.type == "cpu"
+        self.order = FillOrder(data.lengths, *((CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)))
         self.needs: Needs = {None: wanted_for(arrays, self.depth)}
-        first = self._shown(self.order.examples[-1:], self.needs)
+        first = self._shown(self.order.examples[-1:], arrays)
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
         self.rows: Mapping[What, Rows] = {}
@@ -141,7 +148,7 @@ class TeacherStore:
             stack.enter_context(locked([file.folder for file in self.files.values()]))
         if not self._fill_missing():
             return f"what the teacher shows does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
-        bounded = self.accelerator.device.type == "cpu" and self.bytes > _LET_GO
+        bounded = self.on_cpu and self.bytes > _LET_GO
         let_go = _LET_GO // len(self.files) if bounded else None
         self.rows = {what: file.rows(let_go) for what, file in self.files.items()}
         return None
@@ -173,31 +180,48 @@ class TeacherStore:
             damaged = its & self.files[what].written().keys()
             if damaged:
                 say(f"teacher store: {len(damaged)} blocks of {what} are damaged; they are filled again")
-        blocks = sorted(set().union(*missing.values()))
+        blocks = {
+            block: [what for what, its in missing.items() if block in its]
+            for block in sorted(set().union(*missing.values()))
+        }
         if not blocks:
             return True
-        with bar("fill the teacher store", sum(len(self.order.block(block)) for block in blocks)) as shown:
-            for block in blocks:
-                arrays = [what for what, its in missing.items() if block in its]
-                needs: Needs = {None: wanted_for(arrays, self.depth)}
-                writers = {what: BlockWriter(self.files[what], block) for what in arrays}
-                whole = False
-                try:
-                    for index in self.order.batches(block):
-                        trace = self._shown(index, needs, What("logits") in arrays)
-                        if not all(writers[what].write(taken(what, trace)) for what in arrays):
-                            return False
-                        shown.advance(len(index))
-                    whole = True
-                finally:
-                    for writer in writers.values():
-                        writer.close(whole)
+        batches = [(index, arrays) for block, arrays in blocks.items() for index in self.order.batches(block)]
+
+        def look(number: int) -> dict[What, Tensor]:
+            index, arrays = batches[number]
+            trace = self._shown(index, arrays)
+            return {what: taken(what, trace) for what in arrays}
+
+        # A GPU is given the next batches while checksums are made of the last one; a CPU would be in its own way.
+        looks = ahead(look, range(len(batches)), 0 if self.on_cpu else _AHEAD)
+        examples = sum(len(index) for index, _ in batches)
+        with bar("fill the teacher store", examples) as shown, closing(looks):
+            return all(self._write_block(block, arrays, looks, shown) for block, arrays in blocks.items())
+
+    def _write_block(self, block: int, arrays: list[What], looks: Iterator[dict[What, Tensor]], shown: Bar) -> bool:
+        """Write what the teacher shows on a block; False if a value does not fit."""
+        writers = {what: BlockWriter(self.files[what], block) for what in arrays}
+        whole = False
+        try:
+            for index in self.order.batches(block):
+                rows = next(looks)
+                if not all(writers[what].write(rows[what]) for what in arrays):
+                    return False
+                shown.advance(len(index))
+            whole = True
+        finally:
+            for writer in writers.values():
+                writer.close(whole)
         return True
 
-    def _shown(self, index: Indices, needs: Needs, logits: bool = True) -> Trace:
+    def _shown(self, index: Indices, arrays: Collection[What]) -> Trace:
+        """What the teacher shows of these arrays on some examples, its states shortened where a row of them is kept."""
         batch = self.data.batch(index).to(self.accelerator.device)
+        needs: Needs = {None: wanted_for(arrays, self.depth)}
+        short = shortened(arrays, batch.inputs["attention_mask"])
         with torch.inference_mode(), self.accelerator.autocast():
-            return self.teacher(batch.inputs, needs, logits=logits)
+            return self.teacher(batch.inputs, needs, logits=What("logits") in arrays, shorten=short)
 
     def cannot(self, error: OSError) -> str:
         """In words that the cache folder cannot be used."""
@@ -236,7 +260,7 @@ class TeacherStore:
         for name in ("_name_or_path", "transformers_version"):
             config.pop(name, None)
         return {
-            "format": [FORMAT, BLOCK, self.order.tokens],
+            "format": [FORMAT, self.order.size, self.order.tokens],
             "versions": [torch.__version__, transformers.__version__],
             "examples": [digest.hexdigest(), self.data.pad_id],
             "config": config,

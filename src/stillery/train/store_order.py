@@ -5,30 +5,30 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["BLOCK", "FillOrder", "Indices"]
+__all__ = ["FillOrder", "Indices"]
 
 Indices = NDArray[np.int64]
 
-BLOCK = 512
-"""Examples of a block; a filling that is killed goes on at the block it was at."""
-
 
 class FillOrder:
-    """Longest examples first, in blocks; a batch of a block holds at most so many tokens, padding included."""
+    """Longest examples first, in blocks of `size`; a batch of one holds at most so many tokens, padding included.
 
-    def __init__(self, lengths: Indices, tokens: int) -> None:
-        self.lengths, self.tokens = lengths, tokens
+    A filling that is killed goes on at the block it was at.
+    """
+
+    def __init__(self, lengths: Indices, tokens: int, size: int) -> None:
+        self.lengths, self.tokens, self.size = lengths, tokens, size
         self.examples = np.argsort(-lengths, kind="stable").astype(np.int64)
         self.rank = np.empty_like(self.examples)
         self.rank[self.examples] = np.arange(len(lengths))
         ends = np.cumsum(lengths[self.examples])
         self.starts: Indices = (ends - lengths[self.examples])[self.rank]
-        self.example_ends: Indices = np.minimum(np.arange(BLOCK, len(lengths) + BLOCK, BLOCK), len(lengths))
+        self.example_ends: Indices = np.minimum(np.arange(size, len(lengths) + size, size), len(lengths))
         self.token_ends: Indices = ends[self.example_ends - 1]
 
     def block(self, number: int) -> Indices:
         """The examples of a block."""
-        return self.examples[number * BLOCK : (number + 1) * BLOCK]
+        return self.examples[number * self.size : (number + 1) * self.size]
 
     def batches(self, number: int) -> list[Indices]:
         """The batches of a block."""

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Literal
 
 import torch
@@ -16,7 +17,7 @@ from stillery.recipe import Clock, StackName, Stage
 from stillery.terms import Between, flat_layers
 from stillery.train.needs import Needs, pairs_of
 
-__all__ = ["Plan", "What", "frame_of", "layers_in", "plan_of", "shown_again", "taken", "wanted_for"]
+__all__ = ["Plan", "What", "frame_of", "layers_in", "plan_of", "shortened", "shown_again", "taken", "wanted_for"]
 
 _OF_TOKENS = ("hidden", "query", "key", "value")
 _POOLED = ("first", "mean")
@@ -140,26 +141,43 @@ def wanted_for(arrays: Iterable[What], depth: int) -> Wanted:
     return Wanted(**layers)  # type: ignore[arg-type]
 
 
+def shortened(arrays: Iterable[What], mask: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """What is enough of a state [batch, tokens, width] for these arrays, [batch, width]; None where all of it is.
+
+    States of all layers together may be more than everything else that a teacher holds while it runs.
+    """
+    kinds = {what.kind for what in arrays if what.pooled or what.kind == "hidden"}
+    if kinds == {"first"}:
+        # A copy, or it would keep the whole state.
+        return lambda states: states[:, 0].clone()
+    return partial(_mean, mask) if kinds == {"mean"} else None
+
+
 def taken(what: What, shown: Trace) -> Tensor:
-    """The rows of one array out of what a teacher showed on a batch: its examples', or all their tokens', in order."""
+    """The rows of one array out of what a teacher showed on a batch: its examples', or all their tokens', in order.
+
+    States may be `shortened`.
+    """
     stack = shown.stack()
     if what.kind == "logits":
         return shown.logits
     if what.kind == "feature":
         return stack.feature[what.layer]
     if what.pooled:
-        pool = _first if what.kind == "first" else _mean
-        return torch.cat([pool(stack, layer) for layer in range(stack.depth + 1)], dim=-1)
+        return torch.cat([_row(what, stack, layer) for layer in range(stack.depth + 1)], dim=-1)
     rows: Tensor = getattr(stack, what.kind)[what.layer][stack.mask.to(torch.bool)]
     return rows
 
 
-def _first(stack: Stack, layer: int) -> Tensor:
-    return stack.hidden[layer][:, 0]
+def _row(what: What, stack: Stack, layer: int) -> Tensor:
+    states = stack.hidden[layer]
+    if states.ndim == 2:
+        return states
+    return states[:, 0] if what.kind == "first" else _mean(stack.mask, states)
 
 
-def _mean(stack: Stack, layer: int) -> Tensor:
-    return represent.pool.show(replace(stack, hidden={layer: wide(stack.hidden[layer])}), layer).values
+def _mean(mask: Tensor, states: Tensor) -> Tensor:
+    return represent.pool.show(Stack(hidden={0: wide(states)}, mask=mask, heads=1, depth=0), 0).values
 
 
 def frame_of(stack: Stack) -> Stack:

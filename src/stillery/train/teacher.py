@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -58,10 +58,11 @@ class LiveTeacher:
         mixed: Mixed | None = None,
         kept: Mapping[What, Tensor] | None = None,
         logits: bool = True,
+        shorten: Callable[[Tensor], Tensor] | None = None,
     ) -> Trace:
         """What the teacher shows on a batch, or on its mixed examples: its logits and what is needed of its layers.
 
-        Without `logits` it stops behind the last layer that is needed.
+        Without `logits` it stops behind the last layer that is needed; of states what `shorten` makes of them is kept.
         """
         with torch.no_grad():
-            return shown_by(self.model, inputs, needs, mixed, self.drop_start, logits=logits)
+            return shown_by(self.model, inputs, needs, mixed, self.drop_start, logits=logits, shorten=shorten)
