@@ -174,6 +174,7 @@ class Representation:
     `heads` says into how many its rows are cut: each model's own number, the teacher's on both sides, or a number.
     With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
     `looks_at` says which tokens decide: the first, the mean of the real ones, any of the real ones, or padding too.
+    `show_all(stack, layers)`, where it is there, gives the rows of several layers in one go, [layers, batch, width].
     """
 
     name: str
@@ -185,6 +186,7 @@ class Representation:
     heads: int | Literal["own", "teacher"] | None = None
     raw_last: bool = False
     looks_at: Literal["first", "mean", "real", "all"] = "all"
+    show_all: Callable[[Shown, Sequence[int]], Tensor] | None = None
 
 
 Pair = Callable[[int, int, Clock], Pairs]

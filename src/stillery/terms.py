@@ -22,7 +22,6 @@ from stillery.parts.distance import cosine, mse, normalised_mse
 from stillery.parts.divergence import DIVERGENCES, logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
 from stillery.parts.project import Projection
-from stillery.parts.represent import cls, pool
 from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy
 from stillery.recipe import (
     Around,
@@ -304,7 +303,7 @@ def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
     """Whether all pairs can be measured in one go: a row per example, by a distance that is known to allow it."""
     return (
         len(pairs) > 1
-        and match.represent in (cls, pool)
+        and match.represent.show_all is not None
         and match.combine is None
         and match.distance in (cosine, mse, normalised_mse)
         and (projection is None or isinstance(projection, Projection))
@@ -314,8 +313,9 @@ def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
 
 def _all_distances(match: Match, student: Shown, teacher: Shown, pairs: Pairs, projection: nn.Module | None) -> Tensor:
     """The distance of each pair: small tensors cost as much as large ones, so those of all pairs are one."""
-    values = torch.stack([match.represent.show(student, ours).values for ours, _ in pairs])
-    target = torch.stack([match.represent.show(teacher, theirs).values for _, theirs in pairs])
+    assert match.represent.show_all is not None
+    ours, theirs = zip(*pairs, strict=True)
+    values, target = match.represent.show_all(student, ours), match.represent.show_all(teacher, theirs)
     if isinstance(projection, Projection):
         values, target = projection.together(values, target)
     distances: Tensor = torch.vmap(partial(match.distance, mask=None, reduction=match.reduction))(values, target)

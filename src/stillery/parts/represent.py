@@ -6,6 +6,7 @@ rows of padded tokens.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Literal
@@ -45,6 +46,10 @@ def _cls(stack: Shown, layer: int) -> View:
     return View(stack.hidden[layer][:, 0])
 
 
+def _all_cls(stack: Shown, layers: Sequence[int]) -> Tensor:
+    return torch.stack([stack.hidden[layer][:, 0] for layer in layers])
+
+
 def _tokens(stack: Shown, layer: int) -> View:
     return View(stack.hidden[layer], stack.mask)
 
@@ -62,8 +67,27 @@ def _normalised_tokens(stack: Shown, layer: int, *, over: Literal["token", "join
 
 
 def _pool(stack: Shown, layer: int) -> View:
-    weights = stack.mask.to(stack.hidden[layer].dtype).unsqueeze(-1)
-    return View((stack.hidden[layer] * weights).sum(1) / weights.sum(1).clamp_min(1))
+    # Not by way of `_all_pooled`, which would copy the rows once more.
+    states = stack.hidden[layer]
+    if states.shape[1] == 1:
+        return _cls(stack, layer)
+    weights, count = _real(stack, states)
+    return View((states * weights).sum(1) / count)
+
+
+def _all_pooled(stack: Shown, layers: Sequence[int]) -> Tensor:
+    states = [stack.hidden[layer] for layer in layers]
+    if states[0].shape[1] == 1:
+        # Texts of one token, as a teacher's store shows its means again: that token is real.
+        return _all_cls(stack, layers)
+    weights, count = _real(stack, states[0])
+    return torch.stack([(each * weights).sum(1) for each in states]) / count
+
+
+def _real(stack: Shown, like: Tensor) -> tuple[Tensor, Tensor]:
+    """1 for every real token, [batch, tokens, 1], and how many a text has, [batch, 1]."""
+    weights = stack.mask.to(like.dtype).unsqueeze(-1)
+    return weights, weights.sum(1).clamp_min(1)
 
 
 def _unmasked_pool(stack: Shown, layer: int) -> View:
@@ -179,7 +203,7 @@ def _layer_angles(stack: Shown, layers: Layers) -> View:
     return View(_angles(states, others), stack.mask.unsqueeze(-1), pairs[None, None])
 
 
-cls = Representation(name="cls", show=_cls, rows="examples", looks_at="first")
+cls = Representation(name="cls", show=_cls, rows="examples", looks_at="first", show_all=_all_cls)
 """The first token's state, [batch, width] (PKD's "patience")."""
 
 feature = Representation(
@@ -213,7 +237,7 @@ unmasked_tokens = Representation(
 )
 """Every position's state, padding included, as several released codes compare it: it depends on the padding."""
 
-pool = Representation(name="pool", show=_pool, rows="examples", looks_at="mean")
+pool = Representation(name="pool", show=_pool, rows="examples", looks_at="mean", show_all=_all_pooled)
 """The mean of the real tokens' states, [batch, width] (RAIL-KD, eq. 1)."""
 
 unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples")
