@@ -6,7 +6,8 @@
 The teacher is fine-tuned once; a student's seed decides its order of examples, its random weights and its random pairs.
 A method's own options follow its name: `kd:hard_weight=1:soft_weight=1:temperature=1`. A run that is finished in --out
 is not run again, so a benchmark that was cut short goes on; --report prints what is there. Scores are of the test part,
-with the weights that are best on dev.
+with the weights that are best on dev. --against METHOD prints what others have more or less than it, with intervals of
+the same texts drawn for both; --unseen COLUMN scores texts apart whose value of a column does not occur in training.
 """
 
 from __future__ import annotations
@@ -141,6 +142,53 @@ def show(table: list[dict[str, Any]]) -> None:
         print(f"| {' | '.join(cells)} |")
 
 
+def differences(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """BLEU minus that of `--against` with the same start and seed, with its 95% interval."""
+    from stillery.evaluate.text_metrics import text_difference
+
+    found = []
+    for run in wanted(asked):
+        ours, theirs = (written(one, Path(asked.out)) for one in (run, Run(run.seed, asked.against, run.init)))
+        if run.method != asked.against and ours is not None and theirs is not None:
+            apart = text_difference(ours["output"], theirs["output"], ours["references"])
+            low, high = apart.intervals["bleu"]
+            found.append({"method": run.method, "init": run.init, "seed": run.seed, "bleu": apart.bleu,
+                          "interval": [low, high]})  # fmt: skip
+            print(f"{run.folder(Path())} minus {asked.against}: {apart.bleu:+.1f} ({low:+.1f} to {high:+.1f})")
+    return found
+
+
+def unseen(asked: argparse.Namespace) -> list[dict[str, Any]]:
+    """BLEU of the test texts whose value of a column occurs in the training part, and of the others."""
+    import pyarrow.parquet as pq
+
+    from stillery.evaluate.text_metrics import text_scores
+
+    folder = Path(asked.data_dir) / asked.task.partition("-")[0]
+    known = set(pq.read_table(folder / "train.parquet", columns=[asked.unseen])[0].to_pylist())
+    values = pq.read_table(folder / "test.parquet", columns=[asked.unseen])[0].to_pylist()
+    found = []
+    for run in [Run(asked.teacher_seed), *wanted(asked)]:
+        texts = written(run, Path(asked.out))
+        for seen in (True, False) if texts is not None else ():
+            rows = [row for row, value in enumerate(values) if (value in known) == seen]
+            scores = text_scores(*([texts[name][row] for row in rows] for name in ("output", "references")))
+            low, high = scores.intervals["bleu"]
+            found.append({"run": str(run.folder(Path())), "seen": seen, "texts": len(rows), "bleu": scores.bleu,
+                          "interval": [low, high]})  # fmt: skip
+            print(f"{run.folder(Path())}: {len(rows)} texts, {asked.unseen} {'' if seen else 'not '}in training: "
+                  f"{scores.bleu:.1f} ({low:.1f}-{high:.1f})")  # fmt: skip
+    return found
+
+
+def written(run: Run, out: Path) -> dict[str, Any] | None:
+    """What the model of a run wrote for the test part, beside the right texts, if it ran to its end."""
+    import pyarrow.parquet as pq
+
+    path = run.folder(out) / "predictions.parquet"
+    return pq.read_table(path, columns=["output", "references"]).to_pydict() if path.is_file() else None
+
+
 def settings(given: list[str]) -> dict[str, Any]:
     """Settings written as NAME=VALUE; a value that is no number, true or false is a word."""
     found: dict[str, Any] = {}
@@ -168,6 +216,8 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, help="start no student after so many seconds")
     parser.add_argument("--report", action="store_true", help="train nothing, print what is finished")
+    parser.add_argument("--against", metavar="METHOD", help="compare the others with this one")
+    parser.add_argument("--unseen", metavar="COLUMN", help="of train.parquet and test.parquet in the task's folder")
     parser.add_argument("--out", required=True)
     parser.add_argument("--json", help="where to write the numbers")
     asked = parser.parse_args()
@@ -180,8 +230,13 @@ def main() -> None:
     show(table)
     for line in failed:
         print(f"failed: {line}")
+    more = {
+        "differences": differences(asked) if asked.against else [],
+        "unseen": unseen(asked) if asked.unseen else [],
+    }
     if asked.json:
-        Path(asked.json).write_text(json.dumps({"asked": vars(asked), "rows": table, "failed": failed}, indent=1))
+        content = {"asked": vars(asked), "rows": table, "failed": failed, **more}
+        Path(asked.json).write_text(json.dumps(content, indent=1))
 
 
 if __name__ == "__main__":

@@ -77,7 +77,9 @@ def test_the_benchmark_of_models_that_write_runs_once_and_reports(tmp_path: Path
     (tmp_path / "data" / "multi30k").mkdir(parents=True)
     texts = [f"w{row % 90} w{(row + 7) % 90} w{(row + 13) % 90}" for row in range(24)]
     for part, rows in {"train": texts[:16], "dev": texts[16:20], "test": texts[20:]}.items():
-        pq.write_table(pa.table({"en": rows, "de": rows}), tmp_path / "data" / "multi30k" / f"{part}.parquet")
+        kinds = ["new" if part == "test" and row % 2 else "old" for row in range(len(rows))]
+        table = pa.table({"en": rows, "de": rows, "kind": kinds})
+        pq.write_table(table, tmp_path / "data" / "multi30k" / f"{part}.parquet")
     command = [
         sys.executable, ROOT / "benchmarks" / "generation.py", "--model", tmp_path / "t5", "--task", "multi30k-en-de",
         "--data-dir", tmp_path / "data", "--methods", "kd:hard_weight=1:soft_weight=1:temperature=1,layer-random",
@@ -101,6 +103,14 @@ def test_the_benchmark_of_models_that_write_runs_once_and_reports(tmp_path: Path
     again = subprocess.run(command, capture_output=True, text=True, timeout=300)
     table = done.stdout.splitlines()[-len(found) - 2 :]
     assert again.stdout.split() == "\n".join(table).split()
+    more = ["--report", "--against", "kd:hard_weight=1:soft_weight=1:temperature=1", "--unseen", "kind"]
+    subprocess.run([*command, *more], capture_output=True, check=True, timeout=300)
+    extra = json.loads((tmp_path / "b.json").read_text())
+    assert [(one["method"], one["seed"]) for one in extra["differences"]] == [("layer-random", 0), ("layer-random", 1)]
+    assert [(one["run"], one["seen"], one["texts"]) for one in extra["unseen"]][:2] == [
+        ("teacher-0", True, 2),
+        ("teacher-0", False, 2),
+    ]
     # What is not finished is left out of a report.
     (tmp_path / "runs" / "layer-random-random-1" / "metrics.json").unlink()
     report = subprocess.run([*command, "--report"], capture_output=True, text=True, timeout=300)
