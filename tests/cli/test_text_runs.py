@@ -112,11 +112,20 @@ def test_the_teachers_own_texts_are_written_once(command, writer, pairs, tmp_pat
     more = ("--layers", 2, "--method", "none", "--sequence-level")
     first = command(*ask("distill", writer, pairs, tmp_path / "a", *more))
     assert first.code == 0, first.err
-    assert "the teacher writes" in first.err
+    assert "train (teacher): write" in first.err
     second = command(*ask("distill", writer, pairs, tmp_path / "b", *more))
-    assert second.code == 0 and "the teacher writes" not in second.err and "read from the cache" in second.err
+    assert second.code == 0 and "train (teacher): write" not in second.err and "read from the cache" in second.err
     weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("a", "b")]
     assert weights[0] == weights[1]
+    # Nor does it write what is scored beside its students' texts again; who wrote nothing has no speed.
+    assert "(teacher): write" in first.err.replace("train (teacher): write", "")
+    assert "(teacher): write" not in second.err
+    scores = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("a", "b")]
+    assert scores[0].pop("teacher_texts_per_second") > 0 and "teacher_texts_per_second" not in scores[1]
+    for kept in ("metrics", "teacher_metrics", "agreement"):
+        assert scores[0][kept] == scores[1][kept]
+    outputs = [pq.read_table(tmp_path / name / "predictions.parquet") for name in ("a", "b")]
+    assert outputs[0] == outputs[1]
     assert command(*ask("distill", writer, pairs, tmp_path / "c", "--layers", 2, "--method", "none")).code == 0
     assert (tmp_path / "c" / "student" / "model.safetensors").read_bytes() != weights[0]
 

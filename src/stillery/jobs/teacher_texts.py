@@ -1,4 +1,4 @@
-"""The texts a teacher writes itself, for sequence-level distillation: generated once for each source."""
+"""The texts a teacher writes itself, to train its students on or to score beside theirs: once for each source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from stillery.jobs.text_inputs import Reading
 from stillery.models.load import Loaded, fingerprint
 from stillery.progress import say
 
-__all__ = ["TeacherTexts", "teacher_texts"]
+__all__ = ["TeacherTexts", "teacher_outputs", "teacher_texts"]
 
 KIND = "teacher-texts"
 FORMAT = 2
@@ -61,7 +61,7 @@ def teacher_texts(
     token: that it ends there is not the teacher's word.
     """
     keys = [_key(source) for source in examples.sources.to_pylist()]
-    written = _written(teacher, examples, keys, reading, decoding, batch_size)
+    written, _ = _written(teacher, examples, keys, reading, decoding, batch_size, "train")
     texts = {key: text[: reading.max_target] for key, text in written.items()}
     ends = set(end_ids(teacher.model, teacher.tokenizer))
     # A text of special tokens alone says nothing.
@@ -83,10 +83,25 @@ def teacher_texts(
     return TeacherTexts(tokens=tokens, sources=len(texts), cut=cut, empty=len(empty))
 
 
+def teacher_outputs(
+    teacher: Loaded, examples: TextExamples, reading: Reading, decoding: Decoding, batch_size: int, part: str
+) -> tuple[list[str], int]:
+    """What the teacher writes for each example, and for how many sources it did so now and not in an earlier run."""
+    keys = [_key(source) for source in examples.sources.to_pylist()]
+    written, new = _written(teacher, examples, keys, reading, decoding, batch_size, part)
+    return [_decoded(teacher, written[key]) for key in keys], new
+
+
 def _written(
-    teacher: Loaded, examples: TextExamples, keys: list[int], reading: Reading, decoding: Decoding, batch_size: int
-) -> dict[int, list[int]]:
-    """What the teacher writes for each source, by the source's key."""
+    teacher: Loaded,
+    examples: TextExamples,
+    keys: list[int],
+    reading: Reading,
+    decoding: Decoding,
+    batch_size: int,
+    part: str,
+) -> tuple[dict[int, list[int]], int]:
+    """What the teacher writes for each source, by the source's key, and for how many it did so now."""
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
     cache, place = find_cache(), _teacher_key(teacher, reading, decoding)
     kept = read_arrays(cache, KIND, place) if cache is not None else None
@@ -99,16 +114,16 @@ def _written(
         texts = generate_ids(
             teacher.model,
             teacher.tokenizer,
-            reading.prompts(examples.take(missing), teacher.tokenizer, "train (teacher)"),
+            reading.prompts(examples.take(missing), teacher.tokenizer, f"{part} (teacher)"),
             decoding=decoding,
             batch_size=batch_size,
-            description="the teacher writes",
+            description=f"{part} (teacher): write",
         )
         known |= {keys[row]: text for row, text in zip(missing, texts, strict=True)}
         if cache is not None:
             about = f"{len(known):,} texts of {teacher.name}"
             write_arrays(cache, KIND, place, _packed(known), about, replace=True)
-    return {key: known[key] for key in first}
+    return {key: known[key] for key in first}, len(missing)
 
 
 def _decoded(teacher: Loaded, text: list[int]) -> str:

@@ -26,18 +26,31 @@ from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import label_accuracy, need_sacrebleu, perplexity, text_difference, text_scores
 from stillery.faults import Fault
 from stillery.jobs.settings import DecodingSettings
+from stillery.jobs.teacher_texts import teacher_outputs
 from stillery.jobs.text_inputs import Reading, TextScored
+from stillery.models.load import Loaded
 from stillery.progress import say
 
-__all__ = ["Written", "decoding_of", "need_scorer", "text_evaluation", "write_outputs", "written_by"]
+__all__ = [
+    "Written",
+    "decoding_of",
+    "need_scorer",
+    "text_evaluation",
+    "write_outputs",
+    "written_by",
+    "written_by_teacher",
+]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Written:
-    """What a model wrote, how long it took, and its mean loss on the right texts, if those are known."""
+    """What a model wrote, how many texts a second, and its mean loss on the right texts, if those are known.
+
+    A model of which all was read from the cache has no speed.
+    """
 
     outputs: list[str]
-    seconds: float
+    per_second: float | None
     loss: float | None
 
 
@@ -78,11 +91,33 @@ def written_by(
         model, tokenizer, prompts, decoding=decoding, batch_size=batch_size, description=f"{description}: write"
     )
     seconds = time.perf_counter() - began
+    loss = _loss(model, tokenizer, tokens, batch_size, description)
+    return Written(outputs=outputs, per_second=len(outputs) / max(seconds, 1e-9), loss=loss)
+
+
+def written_by_teacher(
+    teacher: Loaded, scored: TextScored, tokens: TextTokens, reading: Reading, decoding: Decoding, *, batch_size: int
+) -> Written:
+    """The same of a run's teacher; what it wrote in an earlier run is read from the cache."""
+    part = scored.part or ""
+    began = time.perf_counter()
+    outputs, new = teacher_outputs(teacher, scored.examples, reading, decoding, batch_size, part)
+    seconds = time.perf_counter() - began
+    loss = _loss(teacher.model, teacher.tokenizer, tokens, batch_size, f"{part} (teacher)")
+    return Written(outputs=outputs, per_second=new / max(seconds, 1e-9) if new else None, loss=loss)
+
+
+def _loss(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    tokens: TextTokens | None,
+    batch_size: int,
+    description: str,
+) -> float | None:
+    if tokens is None:
+        return None
     pad_id = int(tokenizer.pad_token_id)
-    loss = None
-    if tokens is not None:
-        loss = token_loss(model, tokens, pad_id=pad_id, batch_size=batch_size, description=f"{description}: loss")
-    return Written(outputs=outputs, seconds=seconds, loss=loss)
+    return token_loss(model, tokens, pad_id=pad_id, batch_size=batch_size, description=f"{description}: loss")
 
 
 def text_evaluation(
@@ -98,10 +133,12 @@ def text_evaluation(
         if written is not None and written.loss is not None:
             found[key] |= {"loss": round(written.loss, 4), "perplexity": round(perplexity(written.loss), 4)}
     found["decoding"] = dataclasses.asdict(decoding)
-    found["texts_per_second"] = round(len(student.outputs) / max(student.seconds, 1e-9), 2)
+    if student.per_second is not None:
+        found["texts_per_second"] = round(student.per_second, 2)
     if teacher is not None:
         found["agreement"] = round(100 * float(np.mean([a == b for a, b in _both(student, teacher)])), 4)
-        found["teacher_texts_per_second"] = round(len(teacher.outputs) / max(teacher.seconds, 1e-9), 2)
+        if teacher.per_second is not None:
+            found["teacher_texts_per_second"] = round(teacher.per_second, 2)
     return found
 
 

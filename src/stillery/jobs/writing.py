@@ -25,7 +25,7 @@ from stillery.jobs.folder import write_json
 from stillery.jobs.run import Prepared
 from stillery.jobs.teacher_texts import TeacherTexts
 from stillery.jobs.text_inputs import Reading, TextScored
-from stillery.jobs.text_scores import Written, text_evaluation, write_outputs, written_by
+from stillery.jobs.text_scores import Written, text_evaluation, write_outputs, written_by, written_by_teacher
 from stillery.models.export import export
 from stillery.terms import Kind
 from stillery.train.checkpoint import discard
@@ -169,14 +169,13 @@ class WritingWork:
         size = prepared.run.training.batch_size
         if device_of(model).type == "cuda":
             size = max(size, _WRITTEN_AT_ONCE)
-
-        def by(one: PreTrainedModel, name: str) -> Written:
-            return written_by(
-                one, tokenizer, prompts, tokens, self.subject.decoding, batch_size=size,
-                description=f"{scored.part}{name}",
-            )  # fmt: skip
-
-        return by(model, ""), by(prepared.teacher.model, " (teacher)") if prepared.teacher else None
+        reading, decoding = self.subject.reading, self.subject.decoding
+        student = written_by(
+            model, tokenizer, prompts, tokens, decoding, batch_size=size, description=scored.part or ""
+        )
+        if prepared.teacher is None:
+            return student, None
+        return student, written_by_teacher(prepared.teacher, scored, tokens, reading, decoding, batch_size=size)
 
     def _single(self, tokens: TextTokens) -> list[dict[str, Any]]:
         """A few examples one by one, without padding, to measure latency on."""
