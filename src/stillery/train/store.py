@@ -23,6 +23,7 @@ import transformers
 from accelerate import Accelerator
 from transformers import PreTrainedModel
 
+from stillery.data.batches import padded_to
 from stillery.data.cache import GIGABYTE, Cache
 from stillery.data.examples import hash_columns
 from stillery.models.family import sizes
@@ -41,7 +42,7 @@ from stillery.train.teacher import LiveTeacher
 __all__ = ["KIND", "TeacherStore"]
 
 KIND = "teacher"
-FORMAT = 2
+FORMAT = 3
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
 TOKENS, CPU_TOKENS = 8192, 1024
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
@@ -195,7 +196,7 @@ class TeacherStore:
         return True
 
     def _shown(self, index: Indices, needs: Needs, logits: bool = True) -> Trace:
-        batch = self.data.batch(index).to(self.accelerator.device)
+        batch = self.data.batch(index, padded_to(self.accelerator.device)).to(self.accelerator.device)
         with torch.inference_mode(), self.accelerator.autocast():
             return self.teacher(batch.inputs, needs, logits=logits)
 
