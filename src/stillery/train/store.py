@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Mapping
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -28,7 +29,7 @@ from stillery.data.cache import GIGABYTE, Cache
 from stillery.data.examples import hash_columns
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
-from stillery.models.trace import Trace
+from stillery.models.trace import Trace, Wanted
 from stillery.progress import bar, say, track
 from stillery.train.data import TrainingData
 from stillery.train.needs import Needs
@@ -47,6 +48,8 @@ FORMAT = 3
 TOKENS, CPU_TOKENS = 8192, 1024
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
 _LET_GO = 1 << 26
+# What is made from the last state.
+_BEHIND = ("logits", "feature")
 
 
 class TeacherStore:
@@ -65,7 +68,8 @@ class TeacherStore:
         self.cache, self.teacher, self.data, self.accelerator = cache, teacher, data, accelerator
         self.dtype, self.depth = dtype, sizes(teacher.model.config).layers
         self.order = FillOrder(data.lengths, CPU_TOKENS if accelerator.device.type == "cpu" else TOKENS)
-        self.needs: Needs = {None: wanted_for(arrays, self.depth)}
+        self.wanted = wanted_for(arrays, self.depth)
+        self.needs: Needs = {None: self.wanted}
         first = self._shown(self.order.examples[-1:], self.needs)
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
@@ -180,7 +184,7 @@ class TeacherStore:
         with bar("fill the teacher store", sum(len(self.order.block(block)) for block in blocks)) as shown:
             for block in blocks:
                 arrays = [what for what, its in missing.items() if block in its]
-                needs: Needs = {None: wanted_for(arrays, self.depth)}
+                needs: Needs = {None: self._wanted_again(arrays)}
                 writers = {what: BlockWriter(self.files[what], block) for what in arrays}
                 whole = False
                 try:
@@ -194,6 +198,13 @@ class TeacherStore:
                     for writer in writers.values():
                         writer.close(whole)
         return True
+
+    def _wanted_again(self, arrays: list[What]) -> Wanted:
+        """What is wanted for some of the arrays, so that they have the bits that all of them together have."""
+        wanted = wanted_for(arrays, self.depth)
+        if self.wanted.first_of_last or not any(what.kind in _BEHIND for what in arrays):
+            return wanted
+        return replace(wanted, hidden={*wanted.hidden, self.depth}, first_of_last=False)
 
     def _shown(self, index: Indices, needs: Needs, logits: bool = True) -> Trace:
         batch = self.data.batch(index, padded_to(self.accelerator.device)).to(self.accelerator.device)
@@ -209,11 +220,13 @@ class TeacherStore:
 
     def _key(self, what: What) -> str:
         """The sha256 of everything an array depends on."""
-        whole = what.kind in ("logits", "feature")
+        whole = what.kind in _BEHIND
         parts = self._base | {
             "teacher": self._weights[whole],
             "what": [what.kind, what.layer],
             "dtype": self._dtype_of(what),
+            # A last layer that works on one token rounds otherwise.
+            "first_of_last": self.wanted.first_of_last and what.kind in ("first", *_BEHIND),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
