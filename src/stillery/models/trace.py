@@ -304,7 +304,7 @@ def _first_alone(model: PreTrainedModel, wanted: Wanted) -> list[RemovableHandle
     if alone is None or depth == 1 or (depth in wanted.hidden and not wanted.first_of_last):
         return []
     module = layer_modules(model)[-1].get_submodule(alone)
-    return [module.register_forward_pre_hook(lambda _, args: tuple(states[:, :1] for states in args))]
+    return [module.register_forward_pre_hook(lambda _, args: tuple(states[:, :1].contiguous() for states in args))]
 
 
 def _logits(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:
