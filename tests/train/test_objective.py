@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -19,10 +20,10 @@ from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.models.trace import Wanted
 from stillery.parts import distance, pair, represent
-from stillery.recipe import Clock, Match, Stage
+from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.terms import Mixed
 from stillery.train.check import check_stages
-from stillery.train.objective import Losses, Needs, Objective
+from stillery.train.objective import Losses, Needs, Objective, needs_of
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]
@@ -51,6 +52,23 @@ def losses_in(objective: Objective, teacher: LiveTeacher, batch: Batch, clock: C
     index = torch.from_numpy(batch.index)
     torch.manual_seed(5)  # a contrast draws its negatives
     return objective(batch.inputs, batch.labels, shown, clock, share, mixed, index)
+
+
+@pytest.mark.parametrize(
+    ("shown", "enough"), [(represent.cls, True), (represent.pool, False), (represent.key_relations, True)]
+)
+def test_the_first_token_of_the_last_state_is_enough_where_a_match_looks_at_no_other(
+    shown: Representation, enough: bool, student_of: StudentOf, teacher_sizes: Sizes
+) -> None:
+    last = Match(name="last", represent=shown, pair=pair.last, distance=distance.mse)
+    for matches, expected in (
+        ((last,), enough),
+        ((last, replace(last, name="all", represent=represent.tokens)), False),
+    ):
+        stage = Stage(name="one", matches=matches)
+        objective = Objective(student_of(2), [stage], teacher=teacher_sizes, seed=0)
+        for needs in needs_of(stage, objective.between[0], Clock(), "plain"):
+            assert needs[None].first_of_last == expected
 
 
 def shown_by(model: PreTrainedModel, batch: Batch) -> tuple[np.ndarray, list[np.ndarray]]:

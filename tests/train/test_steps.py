@@ -13,6 +13,7 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
+from stillery.data.batches import padded_to
 from stillery.data.tokens import tokenise
 from stillery.faults import Stopped
 from stillery.models.family import Sizes
@@ -89,6 +90,16 @@ def part_of(data: TrainingData, index: np.ndarray, clock: Clock, layers: tuple[i
         return part
     kept = {What("mean", layer): torch.full((len(index), 8), float(layer)) for layer in layers}
     return replace(part, kept=kept | {What("logits"): torch.zeros(len(index), 2)})
+
+
+def test_a_cpu_pads_to_the_longest_text_and_a_gpu_to_a_multiple_of_8(data: TrainingData) -> None:
+    # Of the texts whose length is no multiple of 8 the longest, and shorter ones.
+    index = np.flatnonzero(data.lengths < 16)
+    longest = int(data.lengths[index].max())
+    assert longest % 8
+    part = part_of(data, index, Clock(), None)
+    assert {values.shape[1] for values in part.batch.inputs.values()} == {longest}
+    assert data.batch(index, padded_to(torch.device("cuda"))).inputs["input_ids"].shape[1] == -(-longest // 8) * 8
 
 
 def layers_at(objective: Objective, clock: Clock) -> tuple[int, ...]:

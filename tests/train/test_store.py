@@ -18,7 +18,7 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.batches import Batch
+from stillery.data.batches import Batch, padded_to
 from stillery.data.cache import Cache, find_cache
 from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
@@ -152,7 +152,7 @@ def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(
     assert store.fill(LIMIT) is None
     kept = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
     for index in (store.order.batches(0)[0], store.order.batches(1)[3], store.order.batches(2)[-1]):
-        inputs = many.batch(index).inputs
+        inputs = many.batch(index, padded_to(store.accelerator.device)).inputs
         shown = store.teacher(inputs, {None: wanted_for(arrays, 4)})
         for what in arrays:
             wanted = taken(what, shown).to(torch.float32 if what.kind == "logits" else kept)

@@ -63,7 +63,9 @@ def test_two_processes_of_6_equal_one_of_12(method: str, calm_teacher: Path, rev
     distill(launcher, calm_teacher, reviews, tmp_path / "two", 6, method)
     one, two = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():
-        torch.testing.assert_close(two[name], value, atol=2e-5, rtol=0, msg=name)
+        # Adam scales a rare word's gradient up even where it is rounding; a tenth of a step is what that may come to.
+        atol = 1e-4 if "word_embeddings" in name else 2e-5
+        torch.testing.assert_close(two[name], value, atol=atol, rtol=0, msg=name)
     steps = [len((tmp_path / name / "log.jsonl").read_text().splitlines()) for name in ("one", "two")]
     assert steps[0] == steps[1]
     metrics = [json.loads((tmp_path / name / "metrics.json").read_text())["metrics"] for name in ("one", "two")]

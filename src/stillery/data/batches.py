@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from stillery.data.examples import Examples
 from stillery.data.tokens import Tokens
 
-__all__ = ["Batch", "collate", "in_order", "micro_batches", "padded", "windows"]
+__all__ = ["Batch", "collate", "in_order", "micro_batches", "padded", "padded_to", "windows"]
 
 Indices = NDArray[np.int64]
 
@@ -83,6 +83,11 @@ def padded(
     first = np.zeros(len(index), dtype=np.int64) if side == "right" else width - sizes
     real = (places >= first[:, None]) & (places < (first + sizes)[:, None])
     return real, np.where(real, starts[:, None] + places - first[:, None], 0)
+
+
+def padded_to(device: torch.device) -> int:
+    """What lengths are rounded up to: a GPU likes multiples of 8, and few shapes; a CPU would compute on nothing."""
+    return 1 if device.type == "cpu" else 8
 
 
 def windows(lengths: NDArray[np.int64], *, seed: int, stage: int, epoch: int, window: int) -> list[Indices]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from transformers import PreTrainedModel
 
-from stillery.data.batches import collate, in_order
+from stillery.data.batches import collate, in_order, padded_to
 from stillery.data.examples import Examples
 from stillery.data.labels import Labels
 from stillery.data.tokens import Tokens
@@ -42,7 +42,7 @@ def predict_logits(
     parts = []
     with evaluating(model), torch.inference_mode():
         for index in track(batches, description) if progress else batches:
-            inputs = collate(examples, tokens, index, pad_id).to(device).inputs
+            inputs = collate(examples, tokens, index, pad_id, padded_to(device)).to(device).inputs
             parts.append(model(**accepted_inputs(model, inputs)).logits.float().cpu().numpy())
     if not parts:
         raise Fault("there are no examples to evaluate on")

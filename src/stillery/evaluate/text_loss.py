@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from stillery.data.batches import in_order
+from stillery.data.batches import in_order, padded_to
 from stillery.data.text_batches import collate_text
 from stillery.data.text_tokens import TextTokens
 from stillery.evaluate.mode import device_of, evaluating
@@ -32,7 +32,7 @@ def token_loss(
     total, count = torch.zeros((), dtype=torch.float64), 0
     with evaluating(model), torch.inference_mode():
         for index in track(batches, description) if progress else batches:
-            inputs = collate_text(tokens, index, pad_id).to(device).inputs
+            inputs = collate_text(tokens, index, pad_id, padded_to(device)).to(device).inputs
             shown = trace(model, inputs)
             assert shown.targets is not None
             # One text at a time: the logits of a batch in single precision would be the largest tensor there is.

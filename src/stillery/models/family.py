@@ -45,8 +45,9 @@ class Family:
     `pooler` is the dense layer between the first token's state and the classifier, whatever the family calls it.
     `projection` takes embeddings of another width to the layers' width. `extras` are the encoder's own weights beside
     its layers, in words. `projections` are a layer's query, key and value maps, from the layer on; `plain_scores` says
-    whether its softmax receives QK^T / sqrt(d), plus a bias it is given, and nothing else. `shared` marks a family
-    whose layers are one module applied again and again.
+    whether its softmax receives QK^T / sqrt(d), plus a bias it is given, and nothing else. `alone` is the module of a
+    layer from which on no token sees another, None where the last layer's is not one of its own. `shared` marks a
+    family whose layers are one module applied again and again.
     """
 
     embeddings: str = "embeddings"
@@ -56,6 +57,7 @@ class Family:
     extras: Mapping[str, str] = field(default_factory=dict)
     projections: tuple[str, str, str] = ("attention.self.query", "attention.self.key", "attention.self.value")
     plain_scores: bool = True
+    alone: str | None = "attention.output"
     pooler: str = "classifier.dense"
     classifier: str = "classifier.out_proj"
     inner: str = "intermediate_size"
@@ -84,6 +86,7 @@ class Family:
             projections=self.projections,
             plain_scores=self.plain_scores,
             shared=self.shared,
+            alone=self.alone,
         )
 
 
@@ -99,6 +102,7 @@ FAMILIES: dict[str, Family] = {
             "albert_layers.0.attention.key",
             "albert_layers.0.attention.value",
         ),
+        alone=None,
         pooler="albert.pooler",
         classifier="classifier",
         shared=True,
@@ -120,6 +124,7 @@ FAMILIES: dict[str, Family] = {
         encoder="transformer",
         layers="transformer.layer",
         projections=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        alone="sa_layer_norm",
         pooler="pre_classifier",
         classifier="classifier",
         inner="hidden_dim",
@@ -128,6 +133,7 @@ FAMILIES: dict[str, Family] = {
     "mpnet": Family(
         extras={"encoder.relative_attention_bias": "relative positions"},
         projections=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        alone="attention.LayerNorm",
     ),
     "roberta": _ROBERTA,
     "xlm-roberta": _ROBERTA,

@@ -18,7 +18,7 @@ class Layout:
     queries and keys head by head, `rotary` turns them by their positions: both after the projections. `bias` is where
     the first layer keeps what all layers add to their scores. The softmax receives QK^T / sqrt(d), QK^T where not
     `scaled`, plus a bias, and nothing else where `plain_scores`. A `shared` stack is one module, applied again and
-    again.
+    again. From the module `alone` of a classifier's layer on no token sees another.
     """
 
     module: str
@@ -35,6 +35,7 @@ class Layout:
     plain_scores: bool = True
     causal: bool = False
     shared: bool = False
+    alone: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

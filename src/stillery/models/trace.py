@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
@@ -84,7 +85,8 @@ class Wanted:
     """What a stack has to show, and of which layers; `feature` is a classifier's only, `cross` an encoder-decoder's.
 
     A family with a norm behind its last layer (all that write text but BART) calls what that norm gives its last state;
-    with `raw_last` the last state is what goes into it, as all states before it are.
+    with `raw_last` the last state is what goes into it, as all states before it are. With `first_of_last` the last
+    state may be that of the first token alone.
     """
 
     hidden: Collection[int] = ()
@@ -96,15 +98,21 @@ class Wanted:
     cross_key: Collection[int] = ()
     cross_value: Collection[int] = ()
     raw_last: bool = False
+    first_of_last: bool = False
 
     def __bool__(self) -> bool:
-        return any(getattr(self, each.name) for each in fields(self) if each.name != "raw_last")
+        return any(self.layers.values())
+
+    @property
+    def layers(self) -> dict[str, Collection[int]]:
+        """The layers of which each thing is wanted."""
+        names = (each.name for each in fields(self) if each.name not in ("raw_last", "first_of_last"))
+        return {name: getattr(self, name) for name in names}
 
     @property
     def last(self) -> int:
         """The last layer of which anything is wanted."""
-        wanted = (getattr(self, each.name) for each in fields(self) if each.name != "raw_last")
-        return int(max(layer for layers in wanted for layer in layers))
+        return int(max(layer for layers in self.layers.values() for layer in layers))
 
 
 def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -263,7 +271,9 @@ def trace(
     decoder's start token out of its mask where it is the padding token (`inputs.masks_of`); by default it counts.
     Attention stays fused: scores are made from queries and keys afterwards, by whoever compares them. Without `logits`
     the model stops behind the last layer that is wanted, and the trace's logits are empty. What `shorten` makes of a
-    state is kept in its place, so that a state of which little is wanted need not wait for the model's end.
+    state is kept in its place, so that a state of which little is wanted need not wait for the model's end. A
+    classifier's last layer goes on behind its attention with the first token alone, which is all its head looks at,
+    unless more is wanted.
     """
     names = stacks_of(model.config)
     wanted = {"encoder": encoder or Wanted(), "decoder": decoder or Wanted()}
@@ -279,6 +289,7 @@ def trace(
         _check(model, name, wanted[name], changes.get(name))
     accepted = accepted_inputs(model, inputs)
     hooks: dict[str, _Hooks] = {}
+    alone = _first_alone(model, wanted[names[0]])
     end = next((name for name in reversed(names) if wanted[name]), None)
     try:
         for name in names:
@@ -291,12 +302,21 @@ def trace(
     except _Enough:
         shown = inputs["input_ids"].new_empty((len(inputs["input_ids"]), 0), dtype=torch.float32)
     finally:
-        for hook in hooks.values():
-            for handle in hook.handles:
-                handle.remove()
+        for handle in (*alone, *(handle for hook in hooks.values() for handle in hook.handles)):
+            handle.remove()
     masks = masks_of(model, inputs, accepted, drop_start)
     stacks = {name: _stack(model, name, masks, hooks[name].kept if name in hooks else {}) for name in names}
     return Trace(logits=shown, targets=targets_of(model, inputs), **stacks)
+
+
+def _first_alone(model: PreTrainedModel, wanted: Wanted) -> list[RemovableHandle]:
+    """Let a classifier's last layer go on with the first token alone, if it may and nobody looks at another."""
+    alone, depth = layout_of(model.config).alone, sizes(model.config).layers
+    # A convolution may follow DeBERTa's first layer, and that looks at all tokens.
+    if alone is None or depth == 1 or (depth in wanted.hidden and not wanted.first_of_last):
+        return []
+    module = layer_modules(model)[-1].get_submodule(alone)
+    return [module.register_forward_pre_hook(lambda _, args: tuple(states[:, :1].contiguous() for states in args))]
 
 
 def _logits(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:

@@ -11,7 +11,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from stillery.data.batches import Batch, micro_batches
+from stillery.data.batches import Batch, micro_batches, padded_to
 from stillery.parts.mix import draw
 from stillery.recipe import Clock, Mixing, Rows
 from stillery.terms import Mixed
@@ -82,7 +82,7 @@ def cut_window(
     parts = []
     for cut, rows, drawn in mine:
         # A process left without examples still has to take part in the step: it runs one that does not count.
-        batch = data.batch(cut if len(cut) else window[:1])
+        batch = data.batch(cut if len(cut) else window[:1], padded_to(accelerator.device))
         share = {name: count / max(total[name], 1) for name, count in rows.items()}
         mixed = None
         if drawn:

@@ -38,8 +38,8 @@ class Trainable(Protocol):
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
         """How many rows of each kind these examples have, plain and mixed."""
 
-    def batch(self, index: Indices) -> Batch:
-        """These examples as tensors."""
+    def batch(self, index: Indices, pad_to: int = 8) -> Batch:
+        """These examples as tensors, padded to their longest rounded up to a multiple of `pad_to`."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -63,9 +63,9 @@ class TrainingData:
         found: dict[Rows, int] = {"examples": len(index)}
         return found | _rows(self.tokens.lengths[index], None, drawn)
 
-    def batch(self, index: Indices) -> Batch:
+    def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors."""
-        return collate(self.examples, self.tokens, index, self.pad_id)
+        return collate(self.examples, self.tokens, index, self.pad_id, pad_to)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -95,9 +95,9 @@ class TextData:
         dropped = self.drop_start and tokens.target is not None
         return found | _rows(encoder, shown_rows(tokens.decoder_lengths[index], dropped), drawn)
 
-    def batch(self, index: Indices) -> Batch:
+    def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, the labels among the inputs."""
-        return collate_text(self.tokens, index, self.pad_id)
+        return collate_text(self.tokens, index, self.pad_id, pad_to)
 
 
 def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import fields
 from functools import partial
 from typing import get_args
 
@@ -106,7 +105,9 @@ def needs_of(stage: Stage, between: Mapping[StackName | None, Between], clock: C
 
 def _needed(match: Match, layers: Sequence[int]) -> Wanted:
     """What a match looks at, of layers of its stack."""
-    return Wanted(**dict.fromkeys(match.represent.needs, layers), raw_last=match.represent.raw_last)
+    shown = match.represent
+    first = "hidden" not in shown.needs or shown.looks_at == "first"
+    return Wanted(**dict.fromkeys(shown.needs, layers), raw_last=shown.raw_last, first_of_last=first)
 
 
 def shown_by(
@@ -141,9 +142,7 @@ def _both(one: Wanted | None, other: Wanted) -> Wanted:
     """What either of two asks of a stack."""
     if one is None:
         return other
-    layers: dict[str, set[int]] = {
-        each.name: {*getattr(one, each.name), *getattr(other, each.name)}
-        for each in fields(Wanted)
-        if each.name != "raw_last"
-    }
-    return Wanted(**layers, raw_last=one.raw_last or other.raw_last)
+    layers: dict[str, set[int]] = {name: {*layers, *other.layers[name]} for name, layers in one.layers.items()}
+    return Wanted(
+        **layers, raw_last=one.raw_last or other.raw_last, first_of_last=one.first_of_last and other.first_of_last
+    )

@@ -13,6 +13,7 @@ import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -24,11 +25,12 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stillery.data.batches import padded_to
 from stillery.data.cache import GIGABYTE, Cache
 from stillery.data.examples import hash_columns
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
-from stillery.models.trace import Trace
+from stillery.models.trace import Trace, Wanted
 from stillery.progress import Bar, bar, say, track
 from stillery.train.ahead import ahead
 from stillery.train.data import TrainingData
@@ -43,7 +45,7 @@ from stillery.train.teacher import LiveTeacher
 __all__ = ["KIND", "TeacherStore"]
 
 KIND = "teacher"
-FORMAT = 2
+FORMAT = 3
 BLOCK, CPU_BLOCK = 2048, 512
 """Examples of a block: what a filling that is killed loses."""
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
@@ -52,6 +54,8 @@ TOKENS, CPU_TOKENS = 16384, 1024
 _AHEAD = 2
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
 _LET_GO = 1 << 26
+# What is made from the last state.
+_BEHIND = ("logits", "feature")
 
 
 class TeacherStore:
@@ -71,7 +75,8 @@ class TeacherStore:
         self.dtype, self.depth = dtype, sizes(teacher.model.config).layers
         self.on_cpu = accelerator.device.type == "cpu"
         self.order = FillOrder(data.lengths, *((CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)))
-        self.needs: Needs = {None: wanted_for(arrays, self.depth)}
+        self.wanted = wanted_for(arrays, self.depth)
+        self.needs: Needs = {None: self.wanted}
         first = self._shown(self.order.examples[-1:], arrays)
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
@@ -215,10 +220,17 @@ class TeacherStore:
                 writer.close(whole)
         return True
 
+    def _wanted_again(self, arrays: Collection[What]) -> Wanted:
+        """What is wanted for some of the arrays, so that they have the bits that all of them together have."""
+        wanted = wanted_for(arrays, self.depth)
+        if self.wanted.first_of_last or not any(what.kind in _BEHIND for what in arrays):
+            return wanted
+        return replace(wanted, hidden={*wanted.hidden, self.depth}, first_of_last=False)
+
     def _shown(self, index: Indices, arrays: Collection[What]) -> Trace:
         """What the teacher shows of these arrays on some examples, its states shortened where a row of them is kept."""
-        batch = self.data.batch(index).to(self.accelerator.device)
-        needs: Needs = {None: wanted_for(arrays, self.depth)}
+        batch = self.data.batch(index, padded_to(self.accelerator.device)).to(self.accelerator.device)
+        needs: Needs = {None: self._wanted_again(arrays)}
         short = shortened(arrays, batch.inputs["attention_mask"])
         with torch.inference_mode(), self.accelerator.autocast():
             return self.teacher(batch.inputs, needs, logits=What("logits") in arrays, shorten=short)
@@ -232,11 +244,13 @@ class TeacherStore:
 
     def _key(self, what: What) -> str:
         """The sha256 of everything an array depends on."""
-        whole = what.kind in ("logits", "feature")
+        whole = what.kind in _BEHIND
         parts = self._base | {
             "teacher": self._weights[whole],
             "what": [what.kind, what.layer],
             "dtype": self._dtype_of(what),
+            # A last layer that works on one token rounds otherwise.
+            "first_of_last": self.wanted.first_of_last and what.kind in ("first", *_BEHIND),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 
-from stillery.data.batches import in_order
+from stillery.data.batches import in_order, padded_to
 from stillery.train.data import Trainable
 from stillery.train.needs import Needs
 from stillery.train.teacher import LiveTeacher
@@ -63,7 +63,7 @@ def teacher_seconds(
     chosen = [batches[place] for place in sorted(places, key=lambda place: abs(place - len(batches) // 2))]
 
     def look(index: np.ndarray) -> float:
-        batch = data.batch(index).to(accelerator.device)
+        batch = data.batch(index, padded_to(accelerator.device)).to(accelerator.device)
         began = time.perf_counter()
         with accelerator.autocast():
             teacher(batch.inputs, needs)

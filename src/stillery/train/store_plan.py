@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
 
@@ -80,13 +80,7 @@ class Plan:
 
 def layers_in(needs: Needs) -> set[tuple[str, int]]:
     """What is needed and of which layer, of a model of one stack."""
-    return {
-        (each.name, layer)
-        for wanted in needs.values()
-        for each in fields(Wanted)
-        if each.name != "raw_last"
-        for layer in getattr(wanted, each.name)
-    }
+    return {(name, layer) for wanted in needs.values() for name, layers in wanted.layers.items() for layer in layers}
 
 
 def plan_of(stage: Stage, between: Mapping[StackName | None, Between], clocks: Iterable[Clock]) -> Plan | str:
@@ -133,12 +127,14 @@ def _rows(states: Mapping[int, set[str]], others: bool) -> set[What]:
 def wanted_for(arrays: Iterable[What], depth: int) -> Wanted:
     """What a teacher of so many layers has to show for these arrays."""
     layers: dict[str, set[int]] = {}
+    first = True
     for what in arrays:
+        first = first and what.kind != "mean" and (what.kind, what.layer) != ("hidden", depth)
         if what.pooled:
             layers.setdefault("hidden", set()).update(range(depth + 1))
         elif what.kind != "logits":
             layers.setdefault(what.kind, set()).add(what.layer)
-    return Wanted(**layers)  # type: ignore[arg-type]
+    return Wanted(**layers, first_of_last=first)  # type: ignore[arg-type]
 
 
 def shortened(arrays: Iterable[What], mask: Tensor) -> Callable[[Tensor], Tensor] | None:
