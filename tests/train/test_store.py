@@ -143,7 +143,7 @@ ROWS = [{What("logits"), What("first")}, {What("mean")}]
 @pytest.mark.parametrize(
     ("dtype", "arrays"),
     [("fp32", EVERYTHING), ("fp16", EVERYTHING), ("bf16", EVERYTHING), ("fp32", ROWS[0]), ("fp32", ROWS[1])],
-    ids=str,
+    ids=["fp32", "fp16", "bf16", "first tokens alone", "means alone"],
 )
 def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(
     dtype, arrays: set[What], teacher: Loaded, many: TrainingData
