@@ -31,7 +31,7 @@ def distill(
     settings: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
     teacher: Annotated[
-        str | None, typer.Option(help="Fine-tuned classifier: a folder, a run folder, or a name on the hub.")
+        str | None, typer.Option(help="Fine-tuned model: a folder, a run folder, or a name on the hub.")
     ] = None,
     preset: Annotated[str | None, typer.Option(help="A paper's settings; see `stillery methods --presets`.")] = None,
     config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
