@@ -53,6 +53,9 @@ def test_scores_are_written_as_numbers(command, glue, tmp_path, family, epochs):
     gold = np.array([row % 6 * 0.83 + row % 3 / 20 for row in range(3, 33)], dtype=np.float32).round(3)
     written = [float(text) if text in SCORES else None for text in table["output"].to_pylist()]
     assert found["no_label"] == written.count(None)
+    assert f"texts that are no number, counted as 2.5: {found['no_label']}\n" in done.out
+    card = (tmp_path / "run" / "student" / "README.md").read_text()
+    assert f"Texts that are no number, which count as 2.5: {found['no_label']}." in card
     guess = [2.5 if number is None else number for number in written]
     assert found["metrics"]["pearson"] == expected(pearsonr, gold, guess)
     assert found["metrics"]["spearman"] == expected(spearmanr, gold, guess)

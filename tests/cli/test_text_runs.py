@@ -225,6 +225,21 @@ def test_texts_and_outputs_stay_within_the_positions(command, tmp_path, family):
     assert "the model has" in done.err and "generated texts end after" in done.err
 
 
+@pytest.mark.parametrize(
+    ("target", "said"),
+    [
+        (64, "--max-target-length 64 leaves no room for a prompt: the model has 64"),
+        (63, "lower --max-target-length or"),
+    ],
+)
+def test_targets_that_leave_no_room_for_a_prompt(command, pairs, tmp_path, target, said):
+    model = make_writer(tmp_path / "model", "gpt2", layers=2)
+    more = ("--max-target-length", target, "--prompt", "translate : {source} answer :")
+    done = command(*ask("finetune", model, pairs, tmp_path / "run", *more))
+    assert done.code == 2 and said in done.err and "Traceback" not in done.err
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_run_is_scored_as_it_was_trained_to_read(command, tmp_path, pairs):
     model = make_writer(tmp_path / "model", "llama", layers=2)
     asked = ask("finetune", model, pairs, tmp_path / "run", "--prompt", "translate : {source} answer :")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import tomllib
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 import torch
 from text_models import ask, make_writer, read, write_pairs
-from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, AutoTokenizer
 
 STILL = ("--method", "none", "--max-steps", 1, "--lr", 1e-12)
 """One step that changes nothing to speak of."""
@@ -73,6 +74,21 @@ def test_chosen_layers_of_each_stack(command, models, pairs, tmp_path):
     done = command(*ask("distill", models / "t5", pairs, tmp_path / "both", "--copy-layers", "2,1", *STILL))
     assert done.code == 0, done.err
     assert "encoder layers 2, 1;" in card(tmp_path / "both") and "decoder layers 2, 1;" in card(tmp_path / "both")
+
+
+def test_a_decoder_deeper_than_its_encoder_writes_here_and_in_plain_transformers(command, models, pairs, tmp_path):
+    run = tmp_path / "run"
+    done = command(*ask("distill", models / "t5", pairs, run, "--encoder-layers", 1, "--on-policy", 0.5))
+    assert done.code == 0, done.err
+    student = AutoModelForSeq2SeqLM.from_pretrained(run / "student")
+    tokenizer = AutoTokenizer.from_pretrained(run / "student")
+    assert len(student.encoder.block) == 1 and len(student.decoder.block) == 2
+    rows = pq.read_table(run / "predictions.parquet").to_pylist()
+    assert any(row["output"] for row in rows)
+    for row in rows:
+        inputs = tokenizer(row["source"], return_tensors="pt")
+        written = student.generate(**inputs, num_beams=2, max_new_tokens=8)[0]
+        assert tokenizer.decode(written, skip_special_tokens=True) == row["output"]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def evaluate(
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Score a model on labelled text, with 95% intervals, and beside its teacher."""
+    """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
     data, writing, decoding = scoring_settings(trained_reading(model) | settings, option_name)
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.evaluate import run_evaluate

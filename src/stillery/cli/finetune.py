@@ -34,7 +34,7 @@ def finetune(
     config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
 ) -> None:
-    """Fine-tune a pretrained model on your labelled text."""
+    """Fine-tune a pretrained model on texts with labels, or on sources and targets."""
     given = {"model": model, "preset": preset} | settings
     asked = ask(Finetune, given, config or file_to_resume(out, resume, given), option_name)
     from stillery.cli.show import show_result

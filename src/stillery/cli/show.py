@@ -55,10 +55,12 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
 
 
 def _show_written(metrics: Mapping[str, Any]) -> None:
-    """Print how fast texts were written and how many of them name no class, where a model wrote any."""
+    """Print how fast texts were written and how many of them name no class or score, where a model wrote any."""
     if "no_label" in metrics:
         teacher = f"   teacher {metrics['teacher_no_label']}" if "teacher_no_label" in metrics else ""
-        print(f"  texts that name no class, counted as wrong: {metrics['no_label']}{teacher}")
+        scores = "pearson" in metrics["metrics"]
+        what = "are no number, counted as 2.5" if scores else "name no class, counted as wrong"
+        print(f"  texts that {what}: {metrics['no_label']}{teacher}")
     if "texts_per_second" in metrics:
         beside = metrics.get("teacher_texts_per_second")
         teacher = f"   teacher {beside:.2f}" if beside is not None else ""

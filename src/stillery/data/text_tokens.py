@@ -189,7 +189,10 @@ def _decoder_prompts(
     tail = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
     room = limit - len(start) - len(tail)
     if len(long) and room < 1:
-        raise Fault(f"a prompt of at most {limit} tokens has no room for a source beside {len(start) + len(tail)}")
+        raise Fault(
+            f"a prompt of at most {limit} tokens has no room for a source beside {len(start) + len(tail)} of its own; "
+            "raise --max-length, lower --max-target-length or shorten --prompt"
+        )
     rows = _rows(whole)
     if len(long):
         opened = _framed(before, examples.sources.take(pa.array(long)), "")

@@ -17,6 +17,7 @@ from stillery.data.text_tokens import end_of
 from stillery.data.tokens import Tokens
 from stillery.evaluate.mode import device_of, evaluating
 from stillery.faults import Fault, Gathered
+from stillery.models.past import past_of
 from stillery.models.quiet import quiet
 from stillery.progress import track
 
@@ -166,7 +167,7 @@ def _written(
     device = device_of(model)
     try:
         inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-        written: Tensor = cast(Any, model).generate(**inputs, generation_config=config)
+        written: Tensor = cast(Any, model).generate(**inputs, **past_of(model), generation_config=config)
     except torch.OutOfMemoryError:
         if len(index) == 1:
             raise

@@ -67,7 +67,9 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
         teacher = metrics.get("teacher_metrics", {}).get(name)
         lines += [f"| {name} | {value:.2f} | {between} | {'-' if teacher is None else f'{teacher:.2f}'} |"]
     if "no_label" in metrics:
-        lines += ["", f"Texts that name no class, which count as wrong: {metrics['no_label']}."]
+        scores = "pearson" in metrics["metrics"]
+        what = "are no number, which count as 2.5" if scores else "name no class, which count as wrong"
+        lines += ["", f"Texts that {what}: {metrics['no_label']}."]
     if "agreement" in metrics:
         lines += ["", f"Agreement with the teacher: {metrics['agreement']:.2f}%."]
     job = "distill" if isinstance(run, Distill) else "finetune"

@@ -115,8 +115,12 @@ class StudentSettings:
     """What the student is and where its weights come from."""
 
     layers: int | None = setting(None, "Layers of the student.", least=1)
-    encoder_layers: int | None = setting(None, "Layers of its encoder, if it has a decoder too.", least=1)
-    decoder_layers: int | None = setting(None, "Layers of its decoder, if it has an encoder too.", least=1)
+    encoder_layers: int | None = setting(
+        None, "Layers of its encoder, if it has a decoder too.  [default: --layers, else the teacher's]", least=1
+    )
+    decoder_layers: int | None = setting(
+        None, "Layers of its decoder, if it has an encoder too.  [default: --layers, else the teacher's]", least=1
+    )
     width: int | None = setting(None, "Hidden size of the student.  [default: the teacher's]", least=1)
     heads: int | None = setting(None, "Attention heads of the student.  [default: as the width asks for]", least=1)
     init: str | None = setting(

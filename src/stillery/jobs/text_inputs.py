@@ -191,7 +191,12 @@ class Reading:
         limit = min(longest_input(config) for config in configs)
         source, target = data.max_length, writing.max_target_length
         if kind == "decoder" and source + target > limit:
-            source = max(limit - target, 1)
+            if target >= limit:
+                raise Fault(
+                    f"--max-target-length {target} leaves no room for a prompt: the model has {limit} positions for "
+                    "prompt and target together; lower it"
+                )
+            source = limit - target
             say(f"prompts are cut to {source} tokens: the model has {limit} positions for prompt and target together")
         elif max(source, target) > limit:
             source, target = min(source, limit), min(target, limit)

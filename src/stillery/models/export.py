@@ -10,6 +10,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.atomic import atomic_folder
 from stillery.models.custom import write_custom
+from stillery.models.past import deeper_than_its_past
 from stillery.models.projected import folded, is_custom
 from stillery.models.quiet import quiet
 
@@ -21,8 +22,9 @@ def export(
 ) -> None:
     """Write config, safetensors weights, tokenizer and model card, so that transformers loads it by itself.
 
-    A model that writes text keeps how it generates, and stops at any of the tokens `ends`. A projector is folded into
-    the head on a copy. A model whose head cannot fold is written so that only stillery loads it
+    A model that writes text keeps how it generates, and stops at any of the tokens `ends`; one for which transformers
+    keeps too little of what it wrote so far is told to keep nothing, which takes longer. A projector is folded into the
+    head on a copy. A model whose head cannot fold is written so that only stillery loads it
     (`stillery.models.custom`).
     """
     with quiet(), atomic_folder(folder) as part:
@@ -33,6 +35,7 @@ def export(
             if ends:
                 generation = copy.deepcopy(model.generation_config)
                 generation.eos_token_id = list(ends) if len(ends) > 1 else ends[0]
+                generation.use_cache = False if deeper_than_its_past(model) else generation.use_cache
                 generation.save_pretrained(part)
         tokenizer.save_pretrained(part)
         (part / "README.md").write_text(card, encoding="utf-8")

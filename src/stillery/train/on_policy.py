@@ -21,6 +21,7 @@ from transformers import GenerationConfig, PreTrainedModel
 from stillery.data.batches import Batch
 from stillery.models.family import kind_of
 from stillery.models.inputs import IGNORED
+from stillery.models.past import past_of
 from stillery.models.quiet import quiet
 from stillery.recipe import Clock, Rows
 from stillery.train.cut import Part
@@ -91,7 +92,7 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
     try:
         with torch.no_grad(), quiet():
             generate: Any = student.generate
-            sampled: Tensor = generate(**prompts, generation_config=config)
+            sampled: Tensor = generate(**prompts, **past_of(student), generation_config=config)
     finally:
         student.train(training)
     # An encoder-decoder's texts begin with its start token, a decoder's with the prompt.
