@@ -4,6 +4,9 @@ A BERT of 12 layers teaches one of 6 (random weights: for speed they do not matt
 SST-2's. Every run is the training loop itself; runs differ in one lever: the teacher live or from the store, steps
 operation by operation or as replayed CUDA graphs. All runs of a method see the same examples and the same dropout, so
 their losses are compared too: the largest relative difference from the first run, over the first steps.
+
+With --operations nothing is timed: it counts the operations that a step starts, which is what a recorded step of a
+small model costs, and needs no GPU.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import pyarrow as pa
 import torch
 from rich.console import Console
 from rich.table import Table
+from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, BertConfig
 
 from stillery import methods
@@ -76,7 +80,7 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
                           seed=0, examples=len(data))  # fmt: skip
     settings = Training(
         epochs=arguments.epochs, batch_size=arguments.batch_size, lr=1e-5, keep="last", graph=lever["graph"],
-        log_every=arguments.log_every, checkpoint_every=10**9, precision=precision,
+        log_every=arguments.log_every, checkpoint_every=10**9, precision=precision, max_steps=arguments.max_steps,
     )  # fmt: skip
     per_epoch = -(-len(data) // arguments.batch_size)
     if cuda:
@@ -106,6 +110,51 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
     }  # fmt: skip
 
 
+class Operations(TorchDispatchMode):
+    """Counts what is computed; views and empty memory are not."""
+
+    free = {
+        "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "empty", "empty_like",
+        "empty_strided", "expand", "lift_fresh", "new_empty", "new_empty_strided", "permute", "promote_types", "select",
+        "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view",
+    }  # fmt: skip
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.count = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.count += func.overloadpacket.__name__ not in self.free
+        return func(*args, **(kwargs or {}))
+
+
+def operations(method: str, teacher, data: TrainingData, cache: str, arguments) -> float:
+    """Operations that a step starts, the making of its batch included: what four steps more come to."""
+    counts = []
+    # The first run fills the store.
+    for steps in (2, 2, 6):
+        limited = argparse.Namespace(**vars(arguments) | {"max_steps": steps, "epochs": steps, "log_every": 10**9})
+        with Operations() as counted:
+            one_run(method, teacher, data, {"cache": cache, "graph": "off"}, limited)
+        counts.append(counted.count)
+    return (counts[2] - counts[1]) / 4
+
+
+def count(teacher, data: TrainingData, arguments) -> None:
+    """Print the operations of a step of each method, beside those of fine-tuning the student."""
+    table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers, operations a step starts")
+    for name in ("method", "teacher", "operations", "of none"):
+        table.add_column(name, justify="left" if name in ("method", "teacher") else "right")
+    plans = [("none", "off"), *((method, cache) for method in arguments.methods for cache in arguments.cache)]
+    floor = None
+    for method, cache in plans:
+        found = operations(method, teacher, data, cache, arguments)
+        floor = floor or found
+        shown = "-" if method == "none" else {"on": "store", "off": "live"}[cache]
+        table.add_row(method, shown, f"{found:.0f}", f"{found / floor:.2f}")
+    Console(width=120).print(table)
+
+
 def apart(one: dict[int, float], other: dict[int, float], upto: int) -> float:
     """The largest relative difference of two runs' losses."""
     return max(abs(one[step] - other[step]) / max(abs(other[step]), 1e-9) for step in one if step <= upto)
@@ -125,6 +174,8 @@ def main() -> None:
     parser.add_argument("--compare-steps", type=int, default=60, help="Steps whose losses are compared.")
     parser.add_argument("--cache", nargs="+", choices=("off", "on"), default=["off", "on"])
     parser.add_argument("--graph", nargs="+", choices=("off", "on"), default=["off", "on"], help="Without CUDA: off.")
+    parser.add_argument("--max-steps", type=int, help="End there.")
+    parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
     os.environ.setdefault("ACCELERATE_USE_CPU", "true" if arguments.device == "cpu" else "false")
@@ -135,6 +186,9 @@ def main() -> None:
     found, worst = [], 0.0
     with tempfile.TemporaryDirectory() as cache:
         os.environ["STILLERY_CACHE"] = cache
+        if arguments.operations:
+            count(teacher, data, arguments)
+            return
         # The floor: the same student without a teacher.
         plans = [("none", {"cache": "off", "graph": graph}) for graph in graphs]
         plans += [(method, lever) for method in arguments.methods for lever in levers]

@@ -77,6 +77,7 @@ def main() -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--log-every", type=int, default=20)
     parser.add_argument("--precision", default="auto")
+    parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
     os.environ.setdefault("ACCELERATE_USE_CPU", "true" if arguments.device == "cpu" else "false")

@@ -56,6 +56,17 @@ def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: 
     assert found[2]["apart"] < 1e-5
 
 
+def test_the_operations_of_a_step_are_counted() -> None:
+    small = ["--layers", "4", "--width", "64", "--examples", "64", "--batch-size", "16", "--operations"]
+    command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "rail-kd"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in done.stdout.splitlines() if "│" in line]
+    assert [row[:2] for row in rows] == [["none", "-"], ["rail-kd", "live"], ["rail-kd", "store"]]
+    none, live, store = (int(row[2]) for row in rows)
+    assert none < store < live, "a store spares the teacher's operations, not the comparing"
+
+
 def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:
     small = ["--layers", "4", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
     command = [sys.executable, ROOT / "benchmarks" / "workers.py", "--device", "cpu", *small, "--workers", "1", "2"]

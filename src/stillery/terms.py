@@ -286,13 +286,12 @@ def _match_term(
     match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None, flow: nn.Module | None
 ) -> Tensor:
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
-    if _at_once(match, pairs, projection):
-        distances = _all_distances(match, student, teacher, pairs, projection)
-    else:
-        tasks = [
-            partial(_pair_distance, match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)
-        ]
-        distances = torch.stack(side_by_side(tasks, using=lambda: [*_tensors(student), *_tensors(teacher)]))
+    if flow is None and _at_once(match, pairs, projection):
+        return _all_at_once(match, student, teacher, pairs, projection)
+    tasks = [
+        partial(_pair_distance, match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)
+    ]
+    distances = torch.stack(side_by_side(tasks, using=lambda: [*_tensors(student), *_tensors(teacher)]))
     if flow is not None:
         weighed: Tensor = flow(distances.detach()) * distances
         return weighed.sum()
@@ -306,20 +305,27 @@ def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
         and match.represent.show_all is not None
         and match.combine is None
         and match.distance in (cosine, mse, normalised_mse)
+        # The batch size, by which that one divides, would be that of all pairs together.
+        and match.reduction != "batchmean_twice"
         and (projection is None or isinstance(projection, Projection))
         and all(isinstance(ours, int) and isinstance(theirs, int) for ours, theirs in pairs)
     )
 
 
-def _all_distances(match: Match, student: Shown, teacher: Shown, pairs: Pairs, projection: nn.Module | None) -> Tensor:
-    """The distance of each pair: small tensors cost as much as large ones, so those of all pairs are one."""
+def _all_at_once(match: Match, student: Shown, teacher: Shown, pairs: Pairs, projection: nn.Module | None) -> Tensor:
+    """The distances of all pairs together: small tensors cost as much as large ones, so the rows of all are one.
+
+    All pairs have as many rows, so the mean over the rows of all is the mean of the pairs' means.
+    """
     assert match.represent.show_all is not None
     ours, theirs = zip(*pairs, strict=True)
     values, target = match.represent.show_all(student, ours), match.represent.show_all(teacher, theirs)
     if isinstance(projection, Projection):
         values, target = projection.together(values, target)
-    distances: Tensor = torch.vmap(partial(match.distance, mask=None, reduction=match.reduction))(values, target)
-    return distances
+    found = match.distance(values, target, mask=None, reduction=match.reduction)
+    if (match.reduction == "sum") == (match.over_pairs == "sum"):
+        return found
+    return found * len(pairs) if match.over_pairs == "sum" else found / len(pairs)
 
 
 def _tensors(shown: Shown) -> list[Tensor]:

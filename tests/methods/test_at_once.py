@@ -29,8 +29,9 @@ def shown(layers: int, width: int, seed: int) -> Trace:
 
 @pytest.mark.parametrize("widths", ["equal", "projected", "shared", "both", "bias"])
 @pytest.mark.parametrize("how", ["mse", "normalised_mse", "cosine"])
+@pytest.mark.parametrize("over_pairs", ["sum", "mean"])
 @pytest.mark.parametrize("reduction", ["mean", "batchmean", "rowmean", "sum", "batchmean_twice"])
-def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduction: str) -> None:
+def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduction: str, over_pairs: str) -> None:
     theirs = OURS if widths == "equal" else THEIRS
     student, teacher = shown(3, OURS, 1), shown(6, theirs, 2)
     pairs = [(1, 2), (2, 4), (3, 6)]
@@ -47,8 +48,9 @@ def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduc
     measure = getattr(distance, how)
     for what in (represent.cls, represent.pool):
         match = Match(
-            name="m", represent=what, pair=lambda *_: pairs, project=None, distance=measure, reduction=reduction
-        )
+            name="m", represent=what, pair=lambda *_: pairs, project=None, distance=measure, reduction=reduction,
+            over_pairs=over_pairs,
+        )  # fmt: skip
         # A distance of one's own is never measured at once.
         alone = replace(match, distance=partial(measure))
         found = []

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from stillery.parts._unit import unit
 from stillery.parts.distance import REDUCTIONS, mse, normalised_mse
 
 TEACHER = torch.arange(18, dtype=torch.float32).reshape(2, 3, 3) / 10
@@ -88,6 +91,33 @@ def test_reductions_relate(distance) -> None:
     torch.testing.assert_close(distance(student, teacher, MASK, "mean"), total / 15)
 
 
-def test_unknown_reduction_is_named() -> None:
+@pytest.mark.parametrize("mask", [None, MASK])
+def test_unknown_reduction_is_named(mask: torch.Tensor | None) -> None:
     with pytest.raises(ValueError, match="avg"):
-        mse(STUDENT, TEACHER, reduction="avg")
+        mse(STUDENT, TEACHER, mask, reduction="avg")
+
+
+@pytest.mark.parametrize("distance", DISTANCES)
+@pytest.mark.parametrize("reduction", REDUCTIONS)
+def test_no_mask_is_a_mask_of_real_tokens(distance, reduction: str) -> None:
+    student = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    teacher = torch.randn(2, 3, 5, dtype=torch.float64, requires_grad=True)
+    values = [distance(student, teacher, mask, reduction) for mask in (None, torch.ones(2, 3))]
+    torch.testing.assert_close(*values)
+    gradients = [torch.autograd.grad(value, (student, teacher)) for value in values]
+    torch.testing.assert_close(*gradients)
+
+
+def test_rows_of_unit_length_and_their_gradient_are_those_of_torch() -> None:
+    rows = torch.randn(4, 3, 6, dtype=torch.float64)
+    rows[0, 0] = 0.0
+    towards = torch.randn(4, 3, 6, dtype=torch.float64)
+    found = []
+    for scale in (unit, partial(torch.nn.functional.normalize, dim=-1)):
+        given = rows.clone().requires_grad_()
+        scaled = scale(given)
+        (scaled * towards).sum().backward()
+        found.append((scaled.detach(), given.grad))
+    torch.testing.assert_close(*found)
+    rows[0, 0] = 1.0
+    assert torch.autograd.gradcheck(unit, rows.requires_grad_())

@@ -205,7 +205,7 @@ def test_half_precision_changes_losses_little(
     name, dtype, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
 ) -> None:
     # A copy of the teacher would be so near that rounding is most of the distance.
-    student = student_of(2, init="random")
+    student = student_of(3, init="random")
     objective = Objective(student, methods.build(name).stages, teacher=teacher_sizes, seed=0)
     reads = teachers_of(objective, teacher, data, dataclasses.replace(ON, cache_dtype=dtype))[0]
     index = np.arange(0, 64, 4)
@@ -215,6 +215,26 @@ def test_half_precision_changes_losses_little(
     ]
     assert 0 < max(differences) < {"fp16": 1e-3, "bf16": 8e-3}[dtype]
     assert stored.terms["soft"].item() == pytest.approx(live.terms["soft"].item(), rel=1e-5), "logits are kept in fp32"
+
+
+@pytest.mark.parametrize("name", ["pkd", "rail-kd"])
+def test_rows_of_another_half_precision_than_the_runs_are_shown(
+    name, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    objective = Objective(student_of(3), methods.build(name).stages, teacher=teacher_sizes, seed=0)
+    reads = teachers_of(objective, teacher, data, dataclasses.replace(ON, cache_dtype="fp16"))[0]
+    batch, stage = data.batch(np.arange(8)), objective.stages[0]
+    _, needs = needs_of(stage, objective.between[0], Clock(), "plain")
+    assert reads is not None
+    # A run in bf16 keeps fp16, and torch's own promotion knows no third number format.
+    with torch.autocast("cpu", torch.bfloat16):
+        shown = reads(batch.inputs, needs, None, read(reads, batch, needs))
+    found = shown.stack()
+    assert {states.dtype for states in found.hidden.values()} == {torch.float16}
+    assert found.mask.tolist() == [[1]] * 8
+    share = dict.fromkeys(("examples", "tokens", "pairs"), 1.0)
+    terms = objective(batch.inputs, batch.labels, {"plain": shown}, Clock(), share).terms
+    assert all(value.dtype == torch.float32 and value.isfinite() for value in terms.values())
 
 
 def test_values_too_large_for_fp16_are_not_kept(

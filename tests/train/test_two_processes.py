@@ -59,7 +59,7 @@ def distill(launcher: list[str], teacher: Path, data: Path, out: Path, batch_siz
 @pytest.mark.parametrize("method", ["layer-forward", "tinybert", "universal-kd"])
 def test_two_processes_of_6_equal_one_of_12(method: str, calm_teacher: Path, reviews: Path, tmp_path: Path) -> None:
     distill([sys.executable], calm_teacher, reviews, tmp_path / "one", 12, method)
-    launcher = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29731"]
+    launcher = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     distill(launcher, calm_teacher, reviews, tmp_path / "two", 6, method)
     one, two = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("one", "two"))
     for name, value in one.items():

@@ -16,10 +16,13 @@ scores, is 1 on the keys that count: `[batch, keys]`, or any shape that spreads 
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery.parts._unit import unit
 from stillery.parts._wide import wide
 
 __all__ = [
@@ -49,13 +52,9 @@ def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tens
 
     `width` is the number of elements a row holds: one number, or one per row where keys are masked.
     """
-    if reduction not in REDUCTIONS:
-        raise ValueError(f"unknown reduction {reduction!r}; known: {', '.join(REDUCTIONS)}")
     if mask is None and isinstance(width, int):
-        # Everything counts, so how much that is needs no counting.
-        total, count = rows.sum(), max(rows.numel(), 1)
-        by = {"sum": 1, "mean": count * width, "rowmean": count * width, "batchmean": count}
-        return total / by[reduction] if reduction in by else total / count / rows.shape[0]
+        return _reduce_all(rows.sum(), reduction, tuple(rows.shape), width)
+    _known(reduction)
     valid = torch.ones_like(rows, dtype=torch.bool)
     if mask is not None:
         # Scores have an axis for heads that a mask of tokens has not.
@@ -75,6 +74,20 @@ def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tens
     return mean_row if reduction == "batchmean" else mean_row / rows.shape[0]
 
 
+def _reduce_all(total: Tensor, reduction: str, rows: tuple[int, ...], width: int) -> Tensor:
+    """Reduce the sum of everything, where everything counts: how much that is needs no counting."""
+    count = max(math.prod(rows), 1)
+    by = {"sum": 1, "mean": count * width, "rowmean": count * width, "batchmean": count}
+    by["batchmean_twice"] = count * (rows[0] if rows else 1)
+    return total if by[_known(reduction)] == 1 else total / by[reduction]
+
+
+def _known(reduction: str) -> str:
+    if reduction not in REDUCTIONS:
+        raise ValueError(f"unknown reduction {reduction!r}; known: {', '.join(REDUCTIONS)}")
+    return reduction
+
+
 def mse(
     student: Tensor,
     teacher: Tensor,
@@ -87,6 +100,9 @@ def mse(
     Layer selection, L_hid: `mean` is the form of its BART and T5 code (and our default), `batchmean_twice` of its
     BERT code. On attention scores this is TinyBERT's L_attn (eq. 7).
     """
+    if mask is None and key_mask is None:
+        total = F.mse_loss(wide(student), wide(teacher), reduction="sum")
+        return _reduce_all(total, reduction, tuple(student.shape[:-1]), student.shape[-1])
     squares = (wide(student) - wide(teacher)).square()
     if key_mask is None:
         return _reduce(squares.sum(-1), mask, reduction, student.shape[-1])
@@ -100,7 +116,7 @@ def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None,
     Per row the sum is 2 - 2 cos, between 0 and 4. PKD's paper writes the sum; its released code, and beta of 10 to
     1000, mean the `mean` over all elements.
     """
-    return mse(F.normalize(wide(student), dim=-1), F.normalize(wide(teacher), dim=-1), mask, reduction)
+    return mse(unit(wide(student)), unit(wide(teacher)), mask, reduction)
 
 
 def cosine(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
@@ -188,7 +204,7 @@ def contrastive(
 
     Rows are scaled to unit length. It depends on who shares a batch, so accumulation changes it.
     """
-    rows, others = F.normalize(wide(student), dim=-1), F.normalize(wide(teacher), dim=-1)
+    rows, others = unit(wide(student)), unit(wide(teacher))
     if mask is not None:
         rows, others = rows[mask.to(torch.bool)], others[mask.to(torch.bool)]
     scores = rows @ others.T / temperature

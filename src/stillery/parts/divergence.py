@@ -25,20 +25,21 @@ def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Ten
     )
 
 
-def _scaled(values: Tensor, temperature: float, square: bool) -> Tensor:
-    return values.mean() * temperature**2 if square else values.mean()
+def _mean_row(terms: Tensor, temperature: float, square: bool) -> Tensor:
+    """Terms [batch, classes] added up, mean over the batch."""
+    return terms.sum() * ((temperature**2 if square else 1.0) / max(len(terms), 1))
 
 
 def kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """KL(teacher || student) of the softened predictions (Hinton et al., 2015): covers all the teacher finds likely."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
-    return _scaled((teacher.exp() * (teacher - student)).sum(-1), temperature, square)
+    return _mean_row(teacher.exp() * (teacher - student), temperature, square)
 
 
 def reverse_kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """KL(student || teacher): seeks one of the teacher's modes."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
-    return _scaled((student.exp() * (student - teacher)).sum(-1), temperature, square)
+    return _mean_row(student.exp() * (student - teacher), temperature, square)
 
 
 def js(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
@@ -46,25 +47,25 @@ def js(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0,
     student, teacher = _softened(student_logits, teacher_logits, temperature)
     middle = student.logaddexp(teacher) - math.log(2)
     both = teacher.exp() * (teacher - middle) + student.exp() * (student - middle)
-    return _scaled(both.sum(-1) / 2, temperature, square)
+    return _mean_row(both / 2, temperature, square)
 
 
 def tvd(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Total variation distance: half the sum of absolute differences; between 0 and 1."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
-    return _scaled((student.exp() - teacher.exp()).abs().sum(-1) / 2, temperature, square)
+    return _mean_row((student.exp() - teacher.exp()).abs() / 2, temperature, square)
 
 
 def soft_ce(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Cross entropy against the teacher's softened predictions: `kl` plus the teacher's entropy, the same gradient."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
-    return _scaled(-(teacher.exp() * student).sum(-1), temperature, square)
+    return _mean_row(-teacher.exp() * student, temperature, square)
 
 
 def logit_mse(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Mean squared error of the raw outputs, what regression uses: the temperature cancels against its square."""
-    values = (wide(student_logits) - wide(teacher_logits)).square().mean(-1) / temperature**2
-    return _scaled(values, temperature, square)
+    mean = F.mse_loss(wide(student_logits), wide(teacher_logits))
+    return mean if square else mean / temperature**2
 
 
 def per_label(

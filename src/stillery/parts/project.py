@@ -54,7 +54,8 @@ def _mapped(rows: Tensor, maps: nn.ModuleList) -> Tensor:
     if len(linear) == 1:
         shared: Tensor = linear[0](rows)
         return shared
-    found = torch.bmm(rows, torch.stack([one.weight for one in linear]).transpose(1, 2))
+    # This way round the weights' gradients come as the weights lie in memory, and need no copies.
+    found = torch.bmm(torch.stack([one.weight for one in linear]), rows.transpose(1, 2)).transpose(1, 2)
     if linear[0].bias is None:
         return found
     return found + torch.stack([one.bias for one in linear]).unsqueeze(1)

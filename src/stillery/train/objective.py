@@ -120,12 +120,15 @@ class Objective(nn.Module):
             )
         weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
         predicted: Rows = "targets" if self.kind == "text" else "examples"
-        parts = {name: value * share[predicted] for name, value in terms.items() if name in weights}
+        parts = {name: _part(value, share[predicted]) for name, value in terms.items() if name in weights}
         for match in stage.matches:
             weights[match.name] = match.weight_at(clock)
-            value = terms[match.name]
-            parts[match.name] = value if match.reduction == "sum" else value * share[rows_of(match, self.first_stack)]
-        total = torch.stack([part * weights[name] for name, part in parts.items()]).sum()
+            held = 1.0 if match.reduction == "sum" else share[rows_of(match, self.first_stack)]
+            parts[match.name] = _part(terms[match.name], held)
+        (first, value), *others = parts.items()
+        total = value * weights[first]
+        for name, value in others:
+            total = torch.add(total, value, alpha=weights[name])
         return Losses(total=total, terms=parts)
 
     def _of_stage(self, modules: nn.ModuleDict, clock: Clock) -> dict[str, nn.Module]:
@@ -170,6 +173,11 @@ class Objective(nn.Module):
                     getattr(flow, weights).copy_(mean)
 
 
+def _part(value: Tensor, share: float) -> Tensor:
+    """A micro-batch's part of a step's term; most steps are one micro-batch, and the whole needs no arithmetic."""
+    return value if share == 1 else value * share
+
+
 def _widened(shown: Trace, *, keep_logits: bool) -> Trace:
     """A trace in at least float32; its logits as they are if asked for."""
     encoder, decoder = (stack and _widened_stack(stack) for stack in (shown.encoder, shown.decoder))
@@ -181,5 +189,15 @@ def _widened_stack(stack: Stack) -> Stack:
     shown: dict[str, Any] = {each.name: getattr(stack, each.name) for each in fields(stack)}
     for name, layers in shown.items():
         if isinstance(layers, Mapping):
-            shown[name] = {layer: wide(kept) for layer, kept in layers.items()}
+            shown[name] = _widened_layers(layers)
     return Stack(**shown)
+
+
+def _widened_layers(layers: Mapping[int, Tensor]) -> Mapping[int, Tensor]:
+    """The same in at least float32; rows of one token, as a store shows them, all at once, for each costs as much."""
+    kinds = {(kept.dtype, kept.shape) for kept in layers.values()}
+    if len(layers) > 1 and len(kinds) == 1:
+        ((dtype, shape),) = kinds
+        if dtype in (torch.float16, torch.bfloat16) and len(shape) == 3 and shape[1] == 1:
+            return dict(zip(layers, wide(torch.stack(list(layers.values()))), strict=True))
+    return {layer: wide(kept) for layer, kept in layers.items()}

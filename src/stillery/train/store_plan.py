@@ -192,6 +192,7 @@ def shown_again(kept: Mapping[What, Tensor], frame: Stack, mask: Tensor) -> Trac
         if what.kind != "logits":
             need = "hidden" if what.pooled else what.kind
             layers.setdefault(need, {})[what.layer] = values.unsqueeze(1) if what.pooled else values
-    stack = replace(frame, mask=mask if whole else mask.new_ones(len(mask), 1), **layers)  # type: ignore[arg-type]
+    # The first token of a text is real, and so is the one that stands for all.
+    stack = replace(frame, mask=mask if whole else mask[:, :1], **layers)  # type: ignore[arg-type]
     logits = kept.get(What("logits"))
     return Trace(logits=logits if logits is not None else torch.empty(len(mask), 0, device=mask.device), encoder=stack)
