@@ -110,21 +110,25 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
     }  # fmt: skip
 
 
-class Operations(TorchDispatchMode):
-    """Counts what is computed; views and empty memory are not."""
-
-    free = {
+FREE = frozenset(
+    {
         "_local_scalar_dense", "_reshape_alias", "_unsafe_view", "alias", "as_strided", "detach", "empty", "empty_like",
         "empty_strided", "expand", "lift_fresh", "new_empty", "new_empty_strided", "permute", "promote_types", "select",
         "slice", "split", "split_with_sizes", "squeeze", "t", "transpose", "unbind", "unsqueeze", "view",
-    }  # fmt: skip
+    }
+)  # fmt: skip
+"""Operations that compute nothing: views and empty memory."""
+
+
+class Operations(TorchDispatchMode):
+    """Counts what is computed."""
 
     def __init__(self) -> None:
         super().__init__()
         self.count = 0
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        self.count += func.overloadpacket.__name__ not in self.free
+        self.count += func.overloadpacket.__name__ not in FREE
         return func(*args, **(kwargs or {}))
 
 
