@@ -17,7 +17,7 @@ import json
 import os
 import tempfile
 import time
-from itertools import pairwise
+from itertools import pairwise, product
 from pathlib import Path
 from statistics import median
 
@@ -74,6 +74,8 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
     cuda = arguments.device == "cuda"
     precision = choose(arguments.precision, arguments.device)
     student = bert(arguments.layers // 2, arguments.width, seed=1)
+    if lever.get("compile") == "on":
+        student.compile(dynamic=True)
     live = LiveTeacher(teacher)
     accelerator = accelerator_for(precision)
     objective = Objective(student.to(accelerator.device), methods.build(method).stages, teacher=sizes(teacher.config),
@@ -178,6 +180,7 @@ def main() -> None:
     parser.add_argument("--compare-steps", type=int, default=60, help="Steps whose losses are compared.")
     parser.add_argument("--cache", nargs="+", choices=("off", "on"), default=["off", "on"])
     parser.add_argument("--graph", nargs="+", choices=("off", "on"), default=["off", "on"], help="Without CUDA: off.")
+    parser.add_argument("--compile", action="store_true", help="Each run once more, the student by torch.compile.")
     parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
@@ -186,7 +189,11 @@ def main() -> None:
 
     data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
     graphs = arguments.graph if arguments.device == "cuda" else ["off"]
-    levers = [{"cache": cache, "graph": graph} for cache in arguments.cache for graph in graphs]
+    compiles = ["off", "on"] if arguments.compile else ["off"]
+    levers = [
+        {"cache": cache, "graph": graph, "compile": compiled}
+        for cache, graph, compiled in product(arguments.cache, graphs, compiles)
+    ]
     found, worst = [], 0.0
     with tempfile.TemporaryDirectory() as cache:
         os.environ["STILLERY_CACHE"] = cache
@@ -194,22 +201,25 @@ def main() -> None:
             count(teacher, data, arguments)
             return
         # The floor: the same student without a teacher.
-        plans = [("none", {"cache": "off", "graph": graph}) for graph in graphs]
+        plans = [("none", lever) for lever in levers if lever["cache"] == levers[0]["cache"]]
         plans += [(method, lever) for method in arguments.methods for lever in levers]
         for method, lever in plans:
             result = one_run(method, teacher, data, lever, arguments)
             first = next((one for one in found if one["method"] == method), result)
             result["apart"] = apart(result["losses"], first["losses"], arguments.compare_steps)
-            worst = max(worst, result["apart"])
+            # What is compiled draws its dropout in another order.
+            worst = worst if lever["compile"] == "on" else max(worst, result["apart"])
             found.append(result)
     table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers of {arguments.width}, batch "
                         f"{arguments.batch_size}, {arguments.device}, {found[0]['precision']}")  # fmt: skip
-    for name in ("method", "teacher", "graphs", "ms a step", "whole run s", "GPU MB", "losses apart"):
-        table.add_column(name, justify="left" if name in ("method", "teacher", "graphs") else "right")
+    words = ("method", "teacher", "graphs", "compiled")
+    for name in (*words, "ms a step", "whole run s", "GPU MB", "losses apart"):
+        table.add_column(name, justify="left" if name in words else "right")
     for one in found:
         table.add_row(
             one["method"], "-" if one["method"] == "none" else {"on": "store", "off": "live"}[one["cache"]],
-            one["graph"], "-" if one["step_ms"] is None else f"{one['step_ms']:.2f}", f"{one['seconds']:.1f}",
+            one["graph"], one["compile"], "-" if one["step_ms"] is None else f"{one['step_ms']:.2f}",
+            f"{one['seconds']:.1f}",
             "-" if one["memory_mb"] is None else f"{one['memory_mb']:.0f}", f"{one['apart']:.1e}",
         )  # fmt: skip
     Console(width=120).print(table)
