@@ -34,6 +34,24 @@ def test_pairs(command, options, pairs):
     assert done.json == pairs
 
 
+def test_pairs_of_models_that_write_text(command):
+    asked = ("pairs", "--method", "layer-forward", "--teacher-layers", 8, "--layers", 3, "--json")
+    both = [[0, 0], [1, 3], [2, 6], [3, 8]]
+    assert command(*asked, "--kind", "encoder-decoder").json == {"encoder": both, "decoder": both}
+    deep = command(*asked, "--kind", "encoder-decoder", "--teacher-decoder-layers", 12, "--decoder-layers", 2).json
+    assert deep == {"encoder": both, "decoder": [[0, 0], [1, 6], [2, 12]]}
+    assert command(*asked, "--kind", "decoder").json == both[1:]
+    done = command(*asked, "--kind", "decoder", "--decoder-layers", 2)
+    assert done.code == 2 and "--kind encoder-decoder" in done.err
+    done = command(*asked, "--kind", "encoder-decoder", "--decoder-layers", 9)
+    assert done.code == 2 and "--decoder-layers 9" in done.err
+    drawn = ("pairs", "--method", "layer-random", "--teacher-layers", 24, "--layers", 12, "--kind", "encoder-decoder")
+    found = command(*drawn, "--json").json
+    assert found["encoder"] != found["decoder"], "each stack has a permutation of its own"
+    assert sorted(theirs for _, theirs in found["encoder"]) == sorted(theirs for _, theirs in found["decoder"])
+    assert "decoder_hidden:" in command(*drawn).out
+
+
 def test_random_pairs_follow_the_seed_and_not_the_epoch(command):
     def pairs(**options):
         given = [part for name, value in options.items() for part in (f"--{name}", value)]

@@ -14,6 +14,8 @@ from stillery.faults import Fault
 from stillery.jobs.presets import PRESETS
 from stillery.jobs.runfile import ask
 from stillery.jobs.settings import Distill, Finetune
+from stillery.parts import distance
+from stillery.recipe import Clock
 
 RECIPE = """
 from stillery.parts import divergence, pair, represent
@@ -110,6 +112,20 @@ def test_every_preset_is_a_run(name: str) -> None:
             assert next(getattr(group, setting) for group in groups if hasattr(group, setting)) == value
     if distils:
         methods.build(asked.run.method.method, asked.run.method.method_options())
+        assert PRESETS[name].settings.get("options", {}).items() <= asked.run.method.method_options().items()
+
+
+@pytest.mark.parametrize(("task", "weight"), [("mrpc", 0.2), ("rte", 0.3)])
+def test_the_consistency_of_t5_weighs_what_appendix_f_says(task: str, weight: float) -> None:
+    asked = ask(Distill, {"teacher": "t", "task": task, "layers": 3, "preset": f"cr-ild-t5-{task}"})
+    recipe = methods.build(asked.run.method.method, asked.run.method.method_options())
+    found = {match.name: match for match in recipe.stages[0].matches}
+    end = Clock(stage_step=10, stage_steps=10)
+    assert found["consistency_attention"].weight_at(end) == weight and "consistency_hidden" not in found
+    # After MiniLMv2's relation heads TinyBERT's distance; the second stage is fine-tuning.
+    assert found["attention"].distance is distance.mse and found["hidden"].weight_at(end) == 0
+    assert recipe.stages[1].prediction is None or recipe.stages[1].prediction.weight == 0
+    assert recipe.stages[1].hard_weight == 1
 
 
 def test_what_is_given_beside_a_preset_wins() -> None:

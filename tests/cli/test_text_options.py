@@ -76,6 +76,44 @@ def test_early_stopping_is_passed_on_and_recorded(command, t5, pairs, tmp_path):
         assert done.code == 0 and done.json["decoding"]["early_stopping"] is stopped
 
 
+def test_texts_of_its_own_end_where_a_student_has_no_more_positions(command, bart, pairs, tmp_path):
+    short = ("--max-steps", 2, "--batch-size", 8, "--beams", 1, "--max-new-tokens", 6)
+    done = command("distill", "--teacher", bart, "--data", pairs, *short, "--layers", 1, "--method", "kd",
+                   "--on-policy", 1, "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 0, done.err
+    assert "texts are cut to 64 tokens" in done.err
+
+
+def test_states_are_normalised_as_suits_the_family_and_as_asked(command, t5, bart, pairs, tmp_path):
+    gpt2 = make_model(tmp_path / "gpt2", "gpt2")
+    for teacher, given, normalise, embedding in (
+        (t5, (), "token", True), (t5, ("normalise=joint",), "joint", True), (bart, (), "none", True),
+        (gpt2, (), "token", False),
+    ):  # fmt: skip
+        out = tmp_path / f"run-{teacher.name}-{normalise}"
+        options = [word for one in given for word in ("--option", one)]
+        done = command("distill", "--teacher", teacher, "--data", pairs, *SMALL, "--layers", 1, *options, "--method",
+                       "layer-forward", "--out", out)  # fmt: skip
+        assert done.code == 0, done.err
+        found = tomllib.loads((out / "run.toml").read_text())["options"]
+        assert (found["normalise"], found["embedding"]) == (normalise, embedding)
+    done = command("distill", "--teacher", gpt2, "--data", pairs, *SMALL, "--layers", 1, "--option", "embedding=true",
+                   "--method", "layer-forward", "--out", tmp_path / "no")  # fmt: skip
+    assert done.code == 2 and "embedding=true" in done.err and not (tmp_path / "no").exists()
+
+
+def test_by_default_a_t5s_losses_do_not_depend_on_how_a_batch_is_cut(command, pairs, tmp_path):
+    calm = make_model(tmp_path / "calm", "t5", dropout_rate=0.0)
+    found = []
+    for cut in (("--batch-size", 8), ("--batch-size", 2, "--accumulate", 4)):
+        out = tmp_path / str(len(cut))
+        done = command("distill", "--teacher", calm, "--data", pairs, *SMALL, "--layers", 1, *cut, "--init", "random",
+                       "--out", out)  # fmt: skip
+        assert done.code == 0, done.err
+        found.append(terms_of(out))
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+
+
 def test_a_start_of_padding_is_dropped_only_if_asked_for(command, t5, bart, pairs, tmp_path):
     asked = ("distill", "--teacher", t5, "--data", pairs, *SMALL, "--layers", 1)
     for name, more in (("kept", ()), ("dropped", ("--drop-start",))):

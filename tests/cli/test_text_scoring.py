@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
 import pytest
 from csv_files import read_csv, write_csv
+from sklearn.metrics import accuracy_score, f1_score
 from test_text_runs import SHORT, SMALL, ask, make_writer
 
+from stillery.data.benchmarks import TASKS
+from stillery.data.glue_text import label_words
+from stillery.data.text_examples import TextExamples
+from stillery.evaluate.generate import Decoding
 from stillery.jobs.finetune import prepare_finetune
 from stillery.jobs.runfile import ask as asked_for
 from stillery.jobs.settings import Finetune
+from stillery.jobs.text_inputs import TextScored
+from stillery.jobs.text_scores import Written, text_evaluation
 
 
 def write_tsv(path: Path, *rows: tuple[object, ...]) -> None:
@@ -151,6 +161,68 @@ def test_the_part_of_a_classifiers_folder_is_named(command, tiny_teacher, tmp_pa
     assert command("evaluate", tiny_teacher, "--data", tmp_path).out.splitlines()[0].endswith(": 2 dev examples")
     write_csv(tmp_path / "test.csv", ("text", "label"), [*rows, ("good", "positive")])
     assert command("evaluate", tiny_teacher, "--data", tmp_path, "--json").json["part"] == "test"
+
+
+@pytest.mark.parametrize("task", ["rte", "mrpc", "sst2"])
+def test_written_classes_are_scored_as_scikit_learn_does(task, tmp_path):
+    words = {"rte": ("entailment", "not_entailment"), "mrpc": ("not_equivalent", "equivalent"),
+             "sst2": ("negative", "positive")}[task]  # fmt: skip
+    assert label_words(TASKS[task]) == words
+    gold = np.array([0, 0, 0, 1, 1, 1, 1, 1, 0, 1])
+    # Seven classes, two of them wrong, then three texts that name none and so are wrong whatever the class.
+    outputs = [words[0], words[0], words[1], words[1], words[1], words[1], words[0], "rubbish", "", f"{words[1]} w1"]
+    guess = np.array([0, 0, 1, 1, 1, 1, 0, 0, 1, 0])
+    examples = TextExamples(ids=tuple(map(str, range(10))), sources=pa.array(["x"] * 10, pa.large_string()),
+                            targets=None, origin="made up")  # fmt: skip
+    scored = TextScored(task=task, part="dev", examples=examples, labels=TASKS[task].labels, words=words, gold=gold,
+                        metrics=TASKS[task].metrics)  # fmt: skip
+    found = text_evaluation(scored, Written(outputs=outputs, per_second=1.0, loss=None), None, Decoding())
+    assert found["metrics"]["accuracy"] == pytest.approx(50.0) == pytest.approx(100 * accuracy_score(gold, guess))
+    if task == "mrpc":
+        assert found["metrics"]["f1"] == pytest.approx(100 * f1_score(gold, guess), abs=1e-3)
+    assert found["no_label"] == 3
+
+
+def test_the_classes_of_a_file_are_those_of_its_labels(command, rte, tmp_path, monkeypatch):
+    # A model that always writes the right word is always right, and one that writes the other never is.
+    t5 = make_writer(tmp_path / "t5", "t5", layers=2, words=("entailment", "not_entailment"))
+    words = ["entailment", "not_entailment"] * 12
+    for right, accuracy in ((words, 100.0), (words[::-1], 0.0)):
+        monkeypatch.setattr("stillery.jobs.text_scores.generate", lambda *_, right=right, **__: list(right))
+        done = command("evaluate", t5, "--task", "rte", "--data-dir", rte, *SEARCH, "--json")
+        assert done.code == 0, done.err
+        assert done.json["metrics"]["accuracy"] == accuracy and done.json["no_label"] == 0
+
+
+def test_bleu_and_chrf_are_those_of_sacrebleus_own_command(command, t5, tmp_path):
+    data, out = tmp_path / "data.jsonl", tmp_path / "out.jsonl"
+    rows = [{"source": f"w{row} w{row + 1}", "target": ["w1", "w2"]} for row in range(30)]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    asked = ("evaluate", t5, "--data", data, "--beams", 2, "--max-new-tokens", 8, *SHORT)
+    assert command(*asked, "--predictions", out).code == 0
+    # Right texts near what the model writes, now the first of them, now the second.
+    for row, line in zip(rows, out.read_text().splitlines(), strict=True):
+        near, far = json.loads(line)["output"] + " w5 w6", f"w{len(line) % 7} w8"
+        row["target"] = [near, far] if int(row["source"].split()[0][1:]) % 3 else [far, near]
+    data.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = command(*asked, "--predictions", out, "--json")
+    assert done.code == 0, done.err
+    written = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [row["references"] for row in written] == [row["target"] for row in rows]
+    (tmp_path / "system").write_text("".join(row["output"] + "\n" for row in written))
+    for number in (0, 1):
+        (tmp_path / f"reference{number}").write_text("".join(row["references"][number] + "\n" for row in written))
+    command_line = [sys.executable, "-m", "sacrebleu", tmp_path / "reference0", tmp_path / "reference1", "-i",
+                    tmp_path / "system", "-m", "bleu", "chrf", "-w", "6"]  # fmt: skip
+    theirs = subprocess.run(command_line, capture_output=True, text=True, timeout=120)
+    assert theirs.returncode == 0, theirs.stderr
+    for metric in json.loads(theirs.stdout):
+        name = metric["name"].lower().rstrip("2")
+        assert done.json["metrics"][name] == pytest.approx(metric["score"], abs=1e-4), name
+        assert 10 < metric["score"] < 100
+        assert metric["signature"] in done.json["signatures"][name]
+    shown = command(*asked).out
+    assert all(signature in shown for signature in done.json["signatures"].values())
 
 
 def test_speed_and_texts_that_name_no_class_are_shown(command, t5, pairs, rte, tmp_path):

@@ -150,6 +150,22 @@ def test_texts_come_from_the_cache_as_they_were_written(
     assert again.record() == both.record()
 
 
+def test_what_another_teacher_or_search_wrote_is_not_taken(
+    examples: TextExamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("STILLERY_CACHE", str(tmp_path))
+    teacher, other = make_teacher("t5"), make_teacher("t5")
+    with torch.no_grad():
+        other.model.get_output_embeddings().weight[30] += 1.0
+    found = []
+    for one, search in ((teacher, SEARCH), (other, SEARCH), (teacher, dataclasses.replace(SEARCH, max_new_tokens=5))):
+        expected = [generate_ids(one.model, one.tokenizer, reading_of(one).prompts(examples, one.tokenizer, "all"),
+                                 decoding=search, progress=False)]  # fmt: skip
+        found.append(targets_of(one, teacher_texts(one, examples, reading_of(one), search, 8)))
+        assert [found[-1]] == expected
+    assert found[0] != found[1] and found[0] != found[2], "or the test shows nothing"
+
+
 def test_sources_without_a_text_are_left_out(
     examples: TextExamples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

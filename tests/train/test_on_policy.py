@@ -65,6 +65,26 @@ def test_the_students_texts_take_the_place_of_the_targets(family):
 
 
 @pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "own",
+    [{"min_p": 0.9}, {"typical_p": 0.1}, {"epsilon_cutoff": 0.5}, {"eta_cutoff": 0.5}, {"max_time": 1e-9}, {"top_k": 1},
+     {"exponential_decay_length_penalty": (1, 9.0)}, {"repetition_penalty": 5.0}],
+    ids=lambda own: next(iter(own)),
+)  # fmt: skip
+def test_what_is_drawn_does_not_depend_on_the_settings_of_a_checkpoint(family, own):
+    policy = replace(GREEDY, temperature=1.0)
+    found = []
+    for settings in ({}, own):
+        model = writer(family, seed=3)
+        for name, value in settings.items():
+            setattr(model.generation_config, name, value)
+        parts = parts_of(batch_of(texts(family), pad_to=8))
+        (part,) = on_policy(parts, model, policy, Clock(), accelerator_for("fp32"))
+        found.append(part.batch.inputs["labels"])
+    assert torch.equal(*found)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
 def test_a_text_of_its_own_ends_at_any_end(family):
     model, batch = writer(family, seed=3), batch_of(texts(family))
     alone = [written_alone(family, model, row) for row in range(8)]

@@ -19,6 +19,7 @@ from stillery.evaluate.mode import device_of, evaluating
 from stillery.faults import Fault, Gathered
 from stillery.models.past import past_of
 from stillery.models.quiet import quiet
+from stillery.models.sampling import AS_THEY_ARE, PLAINLY
 from stillery.progress import track
 
 __all__ = ["Decoding", "end_ids", "generate", "generate_ids"]
@@ -203,8 +204,6 @@ def _check(model: PreTrainedModel, tokens: Tokens, decoding: Decoding) -> None:
 
 
 def _generation_config(model: PreTrainedModel, decoding: Decoding, pad: int, end: list[int]) -> GenerationConfig:
-    # What is not set here comes from the model's own generation_config: settings of decoding must therefore all be,
-    # those that a Decoding does not have (a published checkpoint may penalise repetition) to what changes nothing.
     settings: dict[str, Any] = {
         "num_beams": decoding.beams,
         "max_new_tokens": decoding.max_new_tokens,
@@ -213,18 +212,12 @@ def _generation_config(model: PreTrainedModel, decoding: Decoding, pad: int, end
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "do_sample": decoding.sample,
         "early_stopping": decoding.early_stopping,
-        "repetition_penalty": 1.0,
-        "encoder_repetition_penalty": 1.0,
-        "encoder_no_repeat_ngram_size": 0,
-        "num_return_sequences": 1,
-        "return_dict_in_generate": False,
-        "use_cache": True,
+        **PLAINLY,
         "pad_token_id": pad,
         "eos_token_id": end or None,
     }
     if decoding.sample:
-        settings |= {"temperature": decoding.temperature, "top_p": decoding.top_p}
-        settings |= {"top_k": 0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0}
+        settings |= AS_THEY_ARE | {"temperature": decoding.temperature, "top_p": decoding.top_p}
     if model.config.is_encoder_decoder:
         settings["decoder_start_token_id"] = _stated(model, "decoder_start_token_id")
         if settings["decoder_start_token_id"] is None:

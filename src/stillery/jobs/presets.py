@@ -83,12 +83,13 @@ _WRITING: dict[str, Preset] = {
     ),
     **{
         f"cr-ild-t5-{task}": Preset(
-            source=f"CR-ILD, appendix F, T5 on {task.upper()}: the decoder's last self attention, w_CR {weight}, then "
-            "labels; lr, batch and epochs are its teacher's, the students' and the number of relation heads not given",
+            source=f"CR-ILD, appendix F, T5 on {task.upper()}: the decoder's last self attention (squared error, as "
+            f"TinyBERT), w_CR {weight}, then labels; lr, batch and epochs are its teacher's, the students' and the "
+            "number of relation heads not given",
             settings={"method": "cr-ild", "epochs": 10, "lr": 1e-3, "batch_size": 8, "hard_weight": 1.0,
                       "stacks": "decoder",
                       "options": {"soft_weight": 0.0, "hidden_weight": 0.0, "hidden_consistency": False,
-                                  "consistency_weight": weight, "relation_heads": 16}},
+                                  "attention": "mse", "consistency_weight": weight, "relation_heads": 16}},
         )
         for task, weight in (("mrpc", 0.2), ("rte", 0.3))
     },

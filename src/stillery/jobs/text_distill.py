@@ -10,7 +10,7 @@ from typing import Any
 from stillery import methods
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.evaluate.generate import Decoding, end_ids
-from stillery.faults import Gathered
+from stillery.faults import Fault, Gathered
 from stillery.jobs.folder import check_place
 from stillery.jobs.method import resolved_method, resolved_student
 from stillery.jobs.prints import distill_prints
@@ -135,7 +135,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         teacher=teacher,
         ild_teacher=ild_teacher,
         conditions=conditions,
-        policy=_policy(run, student, teacher),
+        policy=_policy(run, student, teacher, reading),
         drop_start=run.method.drop_start,
         stages=recipe.stages,
         origin=student.origin,
@@ -146,18 +146,26 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
 
 _DEPTHS = ("layers", "encoder_layers", "decoder_layers", "copy_layers", "copy_encoder_layers", "copy_decoder_layers")
 
-_NORMALISED = {"t5": "joint", "mt5": "joint", "gpt2": "token", "llama": "token", "qwen2": "token", "qwen3": "token"}
-"""How states are normalised where a method can and nothing is said: a residual stream grows from layer to layer."""
+_RESIDUAL = ("t5", "mt5", "gpt2", "llama", "qwen2", "qwen3")
+"""Families whose states are a residual stream, which grows from layer to layer."""
 
 
 def _for_family(method: MethodSettings, teacher: Loaded) -> MethodSettings:
-    """The method with what layer selection does for the teacher's family, where nothing else is said."""
-    how = _NORMALISED.get(teacher.model.config.model_type)
-    if how is None or method.recipe is not None or "normalise" in method.options:
+    """The method with what suits the teacher's family, where nothing else is said.
+
+    States are normalised token by token, so that neither padding nor who shares a batch changes a loss.
+    """
+    if method.recipe is not None:
         return method
-    if methods.find(method.method).options.get("normalise") != "none":
-        return method
-    return dataclasses.replace(method, options={**method.options, "normalise": how})
+    config, known = teacher.model.config, methods.find(method.method).options
+    suits: dict[str, Any] = {}
+    if config.model_type in _RESIDUAL and known.get("normalise") == "none":
+        suits["normalise"] = "token"
+    if kind_of(config) == "decoder" and "embedding" in known:
+        if method.options.get("embedding"):
+            raise Fault("embedding=true: embeddings of a model that is a decoder alone are not matched; leave it out")
+        suits["embedding"] = False
+    return dataclasses.replace(method, options=suits | dict(method.options))
 
 
 def _recipe(method: MethodSettings, own: Recipe | None, teacher: Loaded | None) -> Recipe:
@@ -184,13 +192,13 @@ def _check(recipe: Recipe, student: Student, teacher: Loaded, other: Loaded, clo
             check_stages([stage], stack_sizes(ours), stack_sizes(theirs), clock, (ours, theirs))
 
 
-def _policy(run: Distill, student: Student, teacher: Loaded) -> OnPolicy | None:
+def _policy(run: Distill, student: Student, teacher: Loaded, reading: Reading) -> OnPolicy | None:
     """How the student writes its own targets, where it does."""
     if not run.method.on_policy:
         return None
     return OnPolicy(
         rate=run.method.on_policy,
-        max_new_tokens=run.writing.max_target_length,
+        max_new_tokens=reading.max_target,
         end_ids=tuple(end_ids(student.model, teacher.tokenizer)),
         pad_id=int(teacher.tokenizer.pad_token_id),
         drop_start=run.method.drop_start,

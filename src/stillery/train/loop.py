@@ -234,7 +234,7 @@ def _stage(
             step_seconds = time.perf_counter() - began
             progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
             if logs:
-                numbers = said.numbers()
+                numbers = said.numbers(accelerator)
                 shown.advance(note=f"{recipe.name}: {note(numbers)}")
                 if log is not None:
                     log.write("train", step + 1, stage=recipe.name, epoch=clock.epoch + 1, lr=rate, **numbers,

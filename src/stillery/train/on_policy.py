@@ -23,6 +23,7 @@ from stillery.models.family import kind_of
 from stillery.models.inputs import IGNORED
 from stillery.models.past import past_of
 from stillery.models.quiet import quiet
+from stillery.models.sampling import AS_THEY_ARE, PLAINLY
 from stillery.recipe import Clock, Rows
 from stillery.train.cut import Part
 from stillery.train.data import counted, shown_rows
@@ -80,12 +81,10 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
     reads = kind_of(student.config) == "encoder-decoder"
     inputs = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
     prompts = inputs if reads else _prompts(batch.inputs, policy.pad_id)
-    # What is not set here would come from the student's own settings, which are for searching a text, not for drawing.
     config = GenerationConfig(
-        do_sample=True, temperature=policy.temperature, top_k=0, top_p=1.0, num_beams=1, repetition_penalty=1.0,
-        no_repeat_ngram_size=0, encoder_no_repeat_ngram_size=0, min_length=0, min_new_tokens=0,
-        max_new_tokens=policy.max_new_tokens, num_return_sequences=1, return_dict_in_generate=False, use_cache=True,
-        eos_token_id=list(policy.end_ids), pad_token_id=policy.pad_id,
+        do_sample=True, temperature=policy.temperature, num_beams=1, no_repeat_ngram_size=0, min_length=0,
+        min_new_tokens=0, max_new_tokens=policy.max_new_tokens, eos_token_id=list(policy.end_ids),
+        pad_token_id=policy.pad_id, **PLAINLY, **AS_THEY_ARE,
     )  # fmt: skip
     training = student.training
     student.eval()

@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from stillery.faults import Stopped
@@ -43,10 +44,15 @@ class Said:
             norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in found if gradient is not None))
             self.gradients[name] = self.gradients.get(name, 0.0) + norm
 
-    def numbers(self) -> dict[str, object]:
-        """The loss, its terms and their gradients, read back."""
-        read = torch.stack(self.values).tolist()
-        total, *terms = (sum(column) for column in zip(*read, strict=True))
+    def numbers(self, accelerator: Accelerator | None = None) -> dict[str, object]:
+        """The loss, its terms and their gradients, read back; of several processes all call this, and it is theirs.
+
+        The norm of a term's own gradient is of this process's examples alone.
+        """
+        values = torch.stack(self.values).sum(0)
+        if accelerator is not None and accelerator.num_processes > 1:
+            values = accelerator.reduce(values)
+        total, *terms = values.tolist()
         numbers: dict[str, object] = {"loss": total, "terms": dict(zip(self.names, terms, strict=True))}
         if self.gradients:
             numbers["term_gradient_norms"] = self.gradients
