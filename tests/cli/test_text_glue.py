@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -83,3 +84,20 @@ def test_both_dev_parts_of_mnli(command, glue, tmp_path):
     assert (found["examples"], beside["examples"]) == (6, 8) and "teacher_metrics" in beside
     done = command("evaluate", tmp_path / "run", *task, "--beams", 2, "--max-new-tokens", 8, "--json")
     assert done.json["also"]["dev_mismatched"]["metrics"] == pytest.approx(beside["metrics"], abs=1e-3)
+
+
+def test_layers_on_another_task_and_consistency_as_in_appendix_f(command, glue, tmp_path):
+    words = ("entailment", "neutral", "contradiction", *SCORES)
+    model = make_writer(tmp_path / "model", "t5", layers=2, words=words)
+    lengths = ("--max-length", 16, "--max-target-length", 4, "--max-new-tokens", 4, "--max-steps", 12, "--log-every", 1)
+    done = command("distill", "--teacher", model, "--task", "mnli", "--data-dir", glue, "--ild-task", "stsb",
+                   "--layers", 1, "--preset", "cr-ild-t5-rte", "--option", "relation_heads=2", *lengths,
+                   "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 0, done.err
+    assert "stsb" in done.err and "480 texts" in done.err
+    logged = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
+    stages = {line["stage"]: line["terms"].keys() for line in logged if line["event"] == "train"}
+    layers, words_stage = stages.values()
+    assert {"decoder_attention", "decoder_consistency_attention"} <= layers and "hard" not in layers
+    assert "hard" in words_stage and not any("attention" in term for term in words_stage)
+    assert not any(term.startswith("encoder") for term in layers)
