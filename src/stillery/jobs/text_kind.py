@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from stillery.faults import Fault, Gathered
 from stillery.jobs.settings import DataSettings, DecodingSettings, Distill, Finetune, TextSettings
 from stillery.models.load import model_kind
 from stillery.setting import option_name
 
-__all__ = ["check_no_classes", "check_no_search", "check_no_text", "writes_text"]
+__all__ = ["check_no_classes", "check_no_search", "check_no_text", "refuse_text", "writes_text"]
 
 
 def writes_text(model: str) -> bool | None:
@@ -33,12 +34,12 @@ def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
                  "sequence_level": method.sequence_level or None, "on_policy": method.on_policy or None,
                  "drop_start": method.drop_start or None}  # fmt: skip
         names += [name for name, value in extra.items() if value is not None]
-    _refuse(names, faults)
+    refuse_text(names, faults)
 
 
 def check_no_search(writing: TextSettings, decoding: DecodingSettings, faults: Gathered) -> None:
     """Note what is said to a classifier about texts to write, and how they are searched for."""
-    _refuse(_changed(writing) + _changed(decoding), faults)
+    refuse_text(_changed(writing) + _changed(decoding), faults)
 
 
 def check_no_classes(data: DataSettings, faults: Gathered) -> None:
@@ -49,7 +50,8 @@ def check_no_classes(data: DataSettings, faults: Gathered) -> None:
         faults.add(f"{option_name(name)} is for classifiers: a model that writes text has --source and --target")
 
 
-def _refuse(names: list[str], faults: Gathered) -> None:
+def refuse_text(names: Sequence[str], faults: Gathered) -> None:
+    """Note settings, by name, that are given to a classifier and are for models that write text."""
     for name in names:
         faults.add(f"{option_name(name)} is for models that write text, such as T5 or Llama; this one is a classifier")
 
