@@ -127,14 +127,14 @@ def test_a_broken_run_file_beside_the_teacher(command, llama, pairs, tmp_path):
 
 def test_other_texts_are_read_in_their_own_way(command, t5, captions, pairs, tmp_path):
     given = {"teacher": str(t5), "task": "multi30k-en-de", "data_dir": str(captions), "prefix": "answer : ",
-             "layers": 1, "method": "l-ild", "ild_task": "multi30k-en-de", "ild_max_length": 5,
+             "layers": 1, "method": "l-ild", "ild_task": "multi30k-en-de", "ild_max_length": 7,
              "max_length": 16}  # fmt: skip
     subject = prepare_distill(asked_for(Distill, given)).subject
     assert (subject.reading.prefix, subject.reading.max_source) == ("answer : ", 16)
-    assert (subject.supplementary_reading.prefix, subject.supplementary_reading.max_source) == (GERMAN, 5)
+    assert (subject.supplementary_reading.prefix, subject.supplementary_reading.max_source) == (GERMAN, 7)
     given |= {"ild_task": None, "ild_data": str(pairs)}
     subject = prepare_distill(asked_for(Distill, given)).subject
-    assert (subject.supplementary_reading.prefix, subject.supplementary_reading.max_source) == ("answer : ", 5)
+    assert (subject.supplementary_reading.prefix, subject.supplementary_reading.max_source) == ("answer : ", 7)
     more = ("--method", "l-ild", "--layers", 1, "--ild-data", pairs)
     done = command(*ask("distill", t5, pairs, tmp_path / "run", *more, "--ild-max-length", 4))
     assert done.code == 0, done.err
@@ -150,3 +150,29 @@ def test_a_model_that_is_not_there_is_all_that_is_said(command, pairs, tmp_path,
     nowhere = tmp_path / "tpyo"
     done = command(job, option, nowhere, "--data", pairs, "--source", "source", "--beams", 2, "--out", tmp_path / "run")
     assert done.code == 2 and done.err.splitlines() == [f"stillery: {nowhere}: no such folder"]
+
+
+def test_a_prompt_without_room_for_a_source(command, llama, t5, pairs, tmp_path):
+    long = f"{'translate : ' * 10}{{source}} answer :"
+    line = "has no room for a source beside 22 of its template and 1 special; raise --max-length"
+    for job, more in (("finetune", ()), ("distill", ("--layers", 1, "--method", "kd"))):
+        done = command(*ask(job, llama, pairs, tmp_path / "run", "--prompt", long, *more))
+        assert done.code == 2 and line in done.err and len(done.err.splitlines()) == 1
+        done = command(*ask(job, t5, pairs, tmp_path / "run", "--prefix", "translate : " * 8, *more))
+        assert done.code == 2 and "beside 1 special ones and 16 of the prefix" in done.err
+    assert not (tmp_path / "run").exists()
+    done = command("evaluate", llama, "--data", pairs, *SHORT, "--prompt", long)
+    assert done.code == 2 and line in done.err
+
+
+def test_a_t5_reads_as_much_as_it_is_asked_to(command, tmp_path):
+    folder = make_writer(tmp_path / "t5", "t5", layers=1, n_positions=20)
+    file = folder / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"model_max_length": 20}))
+    rows = [{"source": f"w{row} " * 30, "target": f"w{row} " * 25} for row in range(12)]
+    (tmp_path / "long.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = command("finetune", "--model", folder, "--data", tmp_path / "long.jsonl", *SMALL, "--max-length", 31,
+                   "--max-target-length", 26, "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 0 and "cut" not in done.err
+    done = command("evaluate", tmp_path / "run", "--data", tmp_path / "long.jsonl", "--max-length", 24)
+    assert done.code == 0 and "12 of 12 sources are longer than 24 tokens and were cut" in done.err

@@ -46,6 +46,7 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
         with faults.catch():
             model = load_generator(run.model)
             reading = Reading.of(run.data, run.writing, [model.model.config])
+            reading.check(model.tokenizer)
             decoding = decoding_of(run.decoding, reading, [model.model.config])
     faults.raise_any()
     assert parts is not None and model is not None and reading is not None
