@@ -159,9 +159,9 @@ def check_room(
     before, behind = _around(prompt)
     start, own = len(_start(tokenizer)), _size(before, tokenizer) + len(_ids(behind, tokenizer))
     if max_source <= start + own:
-        special = f" and {start} special" if start else ""
+        beside = f"{own} of its template and {start} special" if start else f"{own} of its template"
         raise Fault(
-            f"a prompt of at most {max_source} tokens has no room for a source beside {own} of its template{special}; "
+            f"a prompt of at most {max_source} tokens has no room for a source beside {beside}; "
             "raise --max-length, lower --max-target-length or shorten --prompt"
         )
 

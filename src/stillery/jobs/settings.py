@@ -24,6 +24,7 @@ __all__ = [
     "Finetune",
     "MethodSettings",
     "RestartSettings",
+    "Run",
     "StudentSettings",
     "TextSettings",
     "resolve",

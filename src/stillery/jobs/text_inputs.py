@@ -209,6 +209,11 @@ class Reading:
             prefix=prefix_of(data) if writing.prefix is None else writing.prefix,
         )
 
+    def settings(self) -> dict[str, Any]:
+        """The same as settings, those that are for this kind of model."""
+        around = {"prompt": self.prompt} if self.kind == "decoder" else {"prefix": self.prefix}
+        return {"max_length": self.max_source, "max_target_length": self.max_target, **around}
+
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse a prompt or prefix that leaves no room for a source."""
         check_room(tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix)
