@@ -268,3 +268,11 @@ def test_a_run_is_searched_as_it_was_scored(command, llama, pairs, tmp_path):
     assert (found["decoding"]["beams"], found["decoding"]["max_new_tokens"]) == (3, 9)
     done = command("evaluate", tmp_path / "run", "--data", pairs, "--beams", 1)
     assert done.code == 0 and "  search: --beams 1 --max-new-tokens 9 --no-repeat-ngram 2\n" in done.out
+
+
+def test_texts_that_cannot_be_so_long_and_so_short(command, llama, pairs, tmp_path):
+    lengths = ("--min-new-tokens", 20, "--max-new-tokens", 10)
+    line = "--min-new-tokens 20 is more than --max-new-tokens 10: lower it, or raise --max-new-tokens"
+    for asked in (ask("finetune", llama, pairs, tmp_path / "run"), ("evaluate", llama, "--data", pairs, *SHORT)):
+        done = command(*asked, *lengths)
+        assert done.code == 2 and done.err.splitlines() == [f"stillery: {line}"]

@@ -132,6 +132,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Fault(f"no such file: {path}") from None
+    except IsADirectoryError:
+        inside = path / "run.toml"
+        cure = f"give {inside}" if inside.is_file() else "give a run file, such as the run.toml of a run folder"
+        raise Fault(f"{path} is a folder: {cure}") from None
     except OSError as error:
         raise Fault(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
