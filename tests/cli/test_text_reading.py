@@ -159,7 +159,7 @@ def test_a_prompt_without_room_for_a_source(command, llama, t5, pairs, tmp_path)
         done = command(*ask(job, llama, pairs, tmp_path / "run", "--prompt", long, *more))
         assert done.code == 2 and line in done.err and len(done.err.splitlines()) == 1
         done = command(*ask(job, t5, pairs, tmp_path / "run", "--prefix", "translate : " * 8, *more))
-        assert done.code == 2 and "beside 1 special ones and 16 of the prefix" in done.err
+        assert done.code == 2 and "beside 16 of the prefix and 1 special" in done.err
     assert not (tmp_path / "run").exists()
     done = command("evaluate", llama, "--data", pairs, *SHORT, "--prompt", long)
     assert done.code == 2 and line in done.err and len(done.err.splitlines()) == 1

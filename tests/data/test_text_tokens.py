@@ -118,7 +118,7 @@ def test_a_template_that_leaves_no_room_for_a_source(family, special):
 def test_a_prefix_that_leaves_no_room_for_a_source():
     some, asked = of([words(1, 2, 3)], [words(1)]), {"max_source": 4, "prefix": "translate : "}
     assert rows(prompts(some, word_tokenizer("t5"), "encoder-decoder", **asked)) == [[6, COLON, *ids(1), END]]
-    with pytest.raises(Fault, match="2 special ones and 2 of the prefix; raise --max-length or shorten --prefix"):
+    with pytest.raises(Fault, match="beside 2 of the prefix and 2 special; raise --max-length or shorten --prefix"):
         prompts(some, word_tokenizer("bart"), "encoder-decoder", **asked)
 
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_tokenised_is_one_line():
         tokenise_text(one, t5, "encoder-decoder", max_source=9, max_target=1)
     with pytest.raises(Fault, match="at most 1 tokens has no room"):
         tokenise_text(one, gpt2, "decoder", max_source=9, max_target=1)
-    with pytest.raises(Fault, match="at most 1 tokens has no room for a source beside 1 special ones; raise"):
+    with pytest.raises(Fault, match="at most 1 tokens has no room for a source beside 1 special; raise"):
         prompts(one, t5, "encoder-decoder", max_source=1)
     gpt2.eos_token = None
     with pytest.raises(Fault, match="has no end token"):

@@ -148,7 +148,7 @@ def check_room(
     if kind == "encoder-decoder":
         special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(prefix, tokenizer)
         if max_source <= special + own:
-            beside = f"{special} special ones and {own} of the prefix" if own else f"{special} special ones"
+            beside = f"{own} of the prefix and {special} special" if own else f"{special} special"
             raise Fault(
                 f"an input of at most {max_source} tokens has no room for a source beside {beside}; "
                 f"raise --max-length{' or shorten --prefix' if own else ''}"
