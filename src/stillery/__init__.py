@@ -55,14 +55,14 @@ def score(
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.evaluate import run_evaluate
-    from stillery.jobs.runfile import trained_reading
-    from stillery.jobs.settings import scoring_settings
+    from stillery.jobs.taught import as_trained, reading_of
 
     teacher = None if against is None else str(against)
     return run_evaluate(
         str(model),
-        *scoring_settings(trained_reading(str(model)) | _plain(data)),
+        *as_trained(str(model), _plain(data)),
         against=teacher,
+        theirs=None if teacher is None else reading_of(teacher, _plain(data)),
         part=part,
         batch_size=batch_size,
     )

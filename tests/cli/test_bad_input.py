@@ -195,8 +195,11 @@ CASES = [
     ("check {nowhere.toml}", "no such file nowhere.toml"),
     ("check {not.toml}", "not.toml not a TOML file line 1"),
     ("check {job.toml}", "job.toml job is 'dance' distill, finetune"),
-    ("check {full}", "full cannot be read"),
-    ("distill --config {tune.toml} --out OUT", "tune.toml job is 'finetune' runs 'distill' model is not a setting"),
+    ("check {full}", "full is a folder give a run file"),
+    (
+        "distill --config {tune.toml} --out OUT",
+        "tune.toml job is 'finetune' runs 'distill' stillery finetune",
+    ),
     ("check {typo.toml}", "typo.toml layer is not a setting did you mean 'layers' --layers is not given"),
     (
         "check {types.toml}",

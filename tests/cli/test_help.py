@@ -21,7 +21,6 @@ TRAINING = {
     "lr": "5e-05",
     "warmup": "0.1",
     "weight-decay": "0.01",
-    "max-length": "128",
     "precision": "auto",
     "eval-every": "once per epoch",
     "checkpoint-every": "500",
@@ -72,6 +71,17 @@ def test_help_prints_the_defaults(command, name):
     for option, default in TRAINING.items():
         entry = re.split(r" --(?=[a-z-]+ [<a-z])", said.split(f" --{option} ", 1)[1])[0]
         assert default is None or f"[default: {default}]" in entry, (option, entry)
+
+
+@pytest.mark.parametrize(("name", "model"), [("evaluate", "model"), ("distill", "teacher"), ("finetune", "model")])
+def test_help_says_that_a_run_decides_how_texts_are_read(command, name, model):
+    said = " ".join(command(name, "--help").out.split())
+    for option, default in (("max-length", "128"), ("max-target-length", "128"), ("prompt", "the source and a line")):
+        entry = said.split(f" --{option} ", 1)[1].split(" --", 1)[0]
+        assert re.search(rf"\[default: as the {model} was trained(, if it writes text)?, else {default}", entry), entry
+    assert f" [default: as the {model} was trained" in said.split(" --prefix ", 1)[1].split(" --", 1)[0]
+    asked = "as in the model's run, else 4" if name == "evaluate" else "4"
+    assert f"[default: {asked}]" in said.split(" --beams ", 1)[1].split(" --", 1)[0]
 
 
 def test_help_lists_every_command(command):

@@ -144,3 +144,16 @@ def test_files_and_shapes_are_checked_beside_wrong_settings(command, tiny_teache
     for words in ("--lr is 0.0", "--max-length is 1", "no such file", "--layers 9", "unknown method 'nope'",
                   "width 30 is not divisible", "is not empty and holds no run"):  # fmt: skip
         assert words in done.err, (words, done.err)
+
+
+def test_the_file_of_another_job_is_one_line(command, run, tmp_path):
+    done = command("finetune", "--config", run / "run.toml", "--out", tmp_path / "again")
+    line = f"stillery: {run}/run.toml: job is 'distill': this command runs 'finetune'; run it with stillery distill"
+    assert done.code == 2 and done.err.splitlines() == [line]
+
+
+def test_a_folder_in_place_of_a_run_file(command, run, tmp_path):
+    done = command("check", run)
+    assert done.code == 2 and done.err.splitlines() == [f"stillery: {run} is a folder: give {run}/run.toml"]
+    done = command("check", tmp_path)
+    assert done.code == 2 and "is a folder: give a run file, such as the run.toml of a run folder" in done.err

@@ -9,10 +9,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from csv_files import read_csv, write_csv
 from sklearn.metrics import accuracy_score, f1_score
 from test_text_runs import SHORT, SMALL, ask, make_writer
+from text_models import FAMILIES
 
 from stillery.data.benchmarks import TASKS
 from stillery.data.glue_text import label_words
@@ -290,3 +292,41 @@ def test_texts_to_learn_from_are_searched_for_as_before(command, t5, pairs, tmp_
     (out / "metrics.json").unlink()
     done = command(*run, "--beams", 1, "--resume")
     assert done.code == 2 and "holds another run (it differs in beams)" in done.err
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_models_card_shows_how_to_write_what_was_scored(command, pairs, tmp_path, capsys, family):
+    # Weights so large that what is written depends on what is read.
+    model = make_writer(tmp_path / "model", family, layers=2, initializer_range=0.5, init_std=0.5)
+    settings = json.loads((model / "generation_config.json").read_text())
+    (model / "generation_config.json").write_text(json.dumps(settings | {"repetition_penalty": 3.0, "min_length": 3}))
+    around = ("--prompt", "translate : {source} answer :") if family in ("gpt2", "llama") else ("--prefix", "answer : ")
+    done = command("finetune", "--model", model, "--data", pairs, "--max-steps", 2,
+                   "--beams", 2, "--max-new-tokens", 7, "--no-repeat-ngram", 2, *SHORT, *around,
+                   "--out", tmp_path / "run")  # fmt: skip
+    assert done.code == 0, done.err
+    card = (tmp_path / "run" / "student" / "README.md").read_text()
+    assert f"pipeline_tag: {'text-generation' if family in ('gpt2', 'llama') else 'text2text-generation'}\n" in card
+    code = card.split("```python\n")[1].split("```")[0].replace("THIS_FOLDER", str(tmp_path / "run" / "student"))
+    rows = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pylist()
+    assert len({row["output"] for row in rows}) > 1
+    for row in rows[:4]:
+        capsys.readouterr()
+        exec(code.replace("some text", row["source"]), {})
+        assert capsys.readouterr().out == f"{row['output']}\n"
+
+
+def test_a_card_of_two_stacks_and_of_a_translation(command, t5, pairs, tmp_path):
+    more = ("--method", "kd", "--beams", 1, "--max-new-tokens", 4, *SHORT, "--max-steps", 1, "--out")
+    done = command("distill", "--teacher", t5, "--data", pairs, "--layers", 1, *more, tmp_path / "one")
+    assert done.code == 0, done.err
+    assert "# 1+1-layer student, distilled with kd" in (tmp_path / "one" / "student" / "README.md").read_text()
+    (tmp_path / "multi30k").mkdir()
+    for part in ("train", "val"):
+        rows = [{"en": f"w{row} w3", "de": f"w{row}"} for row in range(8)]
+        (tmp_path / "multi30k" / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = command("distill", "--teacher", t5, "--task", "multi30k-en-de", "--data-dir", tmp_path, "--layers", 1,
+                   *more, tmp_path / "two")  # fmt: skip
+    assert done.code == 0, done.err
+    card = (tmp_path / "two" / "student" / "README.md").read_text()
+    assert "pipeline_tag: translation\n" in card and "'translate English to German: ' + source" in card

@@ -122,6 +122,13 @@ def test_students_that_cannot_be(command, models, pairs, tmp_path, family, more,
     assert not (tmp_path / "run").exists()
 
 
+def test_a_layer_that_neither_of_two_stacks_has_is_one_line(command, pairs, tmp_path):
+    model = make_writer(tmp_path / "t5", "t5", layers=2)
+    done = command(*ask("distill", model, pairs, tmp_path / "run", "--copy-layers", "1,3"))
+    line = f"stillery: --copy-layers 1,3: {model} has layers 1 to 2 in each stack"
+    assert done.code == 2 and done.err.splitlines() == [line]
+
+
 def test_classifiers_have_one_stack_and_their_own_embeddings(command, tiny_teacher, reviews, tmp_path):
     more = ("--copy-encoder-layers", "1", "--copy-decoder-layers", "2", "--tie-embeddings", "--copy-embeddings")
     done = command(

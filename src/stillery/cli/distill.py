@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stillery.cli.options import with_settings
+from stillery.cli.options import ONLY_TEXT, as_trained_else, with_settings
 from stillery.jobs.runfile import ask, file_to_resume
 from stillery.jobs.settings import (
     ConditionSettings,
@@ -25,8 +25,9 @@ __all__ = ["distill"]
 
 
 @with_settings(
-    DataSettings, TextSettings, DecodingSettings, ConditionSettings, StudentSettings, MethodSettings, Training, Storing
-)
+    DataSettings, TextSettings, DecodingSettings, ConditionSettings, StudentSettings, MethodSettings, Training, Storing,
+    defaults=as_trained_else("teacher", length_of=ONLY_TEXT),
+)  # fmt: skip
 def distill(
     settings: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],

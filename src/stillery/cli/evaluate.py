@@ -7,15 +7,16 @@ from typing import Annotated, Any
 
 import typer
 
-from stillery.cli.options import with_settings
-from stillery.jobs.runfile import trained_reading
-from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings, scoring_settings
+from stillery.cli.options import OWN_TASK, as_searched, as_trained_else, with_settings
+from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.setting import option_name
 
 __all__ = ["evaluate"]
 
 
-@with_settings(DataSettings, TextSettings, DecodingSettings)
+@with_settings(
+    DataSettings, TextSettings, DecodingSettings, defaults=as_trained_else("model", prefix=OWN_TASK) | as_searched()
+)
 def evaluate(
     settings: dict[str, Any],
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
@@ -37,13 +38,15 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
-    data, writing, decoding = scoring_settings(trained_reading(model) | settings, option_name)
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.evaluate import run_evaluate
+    from stillery.jobs.taught import as_trained, reading_of
 
+    data, writing, decoding = as_trained(model, settings, option_name)
+    theirs = None if against is None else reading_of(against, settings, option_name)
     found = run_evaluate(
-        model, data, writing, decoding, against=against, part=part, batch_size=batch_size, submission=submission,
-        predictions=predictions,
+        model, data, writing, decoding, against=against, theirs=theirs, part=part, batch_size=batch_size,
+        submission=submission, predictions=predictions,
     )  # fmt: skip
     if json:
         print_json(found)

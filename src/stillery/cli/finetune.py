@@ -7,7 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
-from stillery.cli.options import with_settings
+from stillery.cli.options import ONLY_TEXT, OWN_TASK, as_trained_else, with_settings
 from stillery.jobs.runfile import ask, file_to_resume
 from stillery.jobs.settings import (
     ConditionSettings,
@@ -23,7 +23,10 @@ from stillery.train.settings import Training
 __all__ = ["finetune"]
 
 
-@with_settings(DataSettings, TextSettings, DecodingSettings, ConditionSettings, RestartSettings, Training)
+@with_settings(
+    DataSettings, TextSettings, DecodingSettings, ConditionSettings, RestartSettings, Training,
+    defaults=as_trained_else("model", length_of=ONLY_TEXT, prefix=OWN_TASK),
+)  # fmt: skip
 def finetune(
     settings: dict[str, Any],
     out: Annotated[Path, typer.Option(help="Folder to write the run to.")],

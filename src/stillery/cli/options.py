@@ -6,15 +6,36 @@ import dataclasses
 import inspect
 import tomllib
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Annotated, Any
 
 import typer
 
 from stillery.faults import Fault
+from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.setting import kind_of, option_name
 
-__all__ = ["method_options", "with_settings"]
+__all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
+
+ONLY_TEXT = ", if it writes text"
+OWN_TASK = "; of a task new to it the task's"
+
+
+def as_trained_else(model: str, *, length_of: str = "", prefix: str = ", else the task's") -> dict[str, str]:
+    """The defaults of how texts are read, in words, where the run of a model decides before all else."""
+    first = f"as the {model} was trained"
+    return {
+        "max_length": f"{first}{length_of}, else {DataSettings.max_length}",
+        "max_target_length": f"{first}, else {TextSettings.max_target_length}",
+        "prompt": f"{first}, else the source and a line break",
+        "prefix": f"{first}{prefix}",
+    }
+
+
+def as_searched() -> dict[str, str]:
+    """The defaults of a search, in words, where a model's run decides before all else."""
+    return {item.name: f"as in the model's run, else {_shown(item)}" for item in dataclasses.fields(DecodingSettings)}
 
 
 def _layer_list(text: str, option: str) -> list[int]:
@@ -48,12 +69,17 @@ def _scalar(text: str) -> Any:
     return value if isinstance(value, (int, float)) else text
 
 
-def _annotation(item: dataclasses.Field[Any], hint: Any) -> Any:
+def _shown(item: dataclasses.Field[Any]) -> str:
+    return str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
+
+
+def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None) -> Any:
     """How typer sees one setting; every option defaults to None, which means not given."""
     kind, flag, help_text = kind_of(hint), option_name(item.name), item.metadata["help"]
-    if item.default is not None and item.default is not dataclasses.MISSING:
-        shown = str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
-        help_text = f"{help_text}  [default: {shown}]"
+    if default is not None:
+        help_text = f"{help_text.partition('  [default:')[0]}  [default: {default}]"
+    elif item.default is not None and item.default is not dataclasses.MISSING:
+        help_text = f"{help_text}  [default: {_shown(item)}]"
     if kind is dict:
         return Annotated[list[str] | None, typer.Option("--option", help=help_text, metavar="NAME=VALUE")]
     if kind is tuple:
@@ -64,11 +90,18 @@ def _annotation(item: dataclasses.Field[Any], hint: Any) -> Any:
     return Annotated[kind | None, typer.Option(flag, help=help_text, metavar="|".join(choices) if choices else None)]
 
 
-def with_settings(*groups: type) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command an option for every setting of the groups; it receives those as its `settings` dictionary."""
+def with_settings(
+    *groups: type, defaults: Mapping[str, str] = MappingProxyType({})
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for every setting of the groups; it receives those as its `settings` dictionary.
+
+    `defaults` are in words, for settings that something else than their group decides.
+    """
     hints = {group: typing.get_type_hints(group) for group in groups}
     annotations = {
-        item.name: _annotation(item, hints[group][item.name]) for group in groups for item in dataclasses.fields(group)
+        item.name: _annotation(item, hints[group][item.name], defaults.get(item.name))
+        for group in groups
+        for item in dataclasses.fields(group)
     }
     lists = [name for group in groups for name, hint in hints[group].items() if kind_of(hint) is tuple]
     added = [

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
+
+from stillery.jobs.settings import DecodingSettings
+from stillery.setting import option_name
 
 if TYPE_CHECKING:
     from stillery.jobs.finish import Result
@@ -55,7 +59,7 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
 
 
 def _show_written(metrics: Mapping[str, Any]) -> None:
-    """Print how fast texts were written and how many of them name no class or score, where a model wrote any."""
+    """Print how texts were searched for, how fast, and how many name no class or score, where a model wrote any."""
     if "no_label" in metrics:
         teacher = f"   teacher {metrics['teacher_no_label']}" if "teacher_no_label" in metrics else ""
         scores = "pearson" in metrics["metrics"]
@@ -65,6 +69,17 @@ def _show_written(metrics: Mapping[str, Any]) -> None:
         beside = metrics.get("teacher_texts_per_second")
         teacher = f"   teacher {beside:.2f}" if beside is not None else ""
         print(f"  texts written a second: {metrics['texts_per_second']:.2f}{teacher}")
+    if "decoding" in metrics:
+        print(f"  search: {_search(metrics['decoding'])}")
+
+
+def _search(decoding: Mapping[str, Any]) -> str:
+    """How texts were searched for, as options: its beams and longest text, and all that is not as usual."""
+    usual = dataclasses.asdict(DecodingSettings())
+    shown = {name: decoding[name] for name, value in usual.items() if decoding.get(name, value) != value}
+    always = {name: decoding[name] for name in ("beams", "max_new_tokens")}
+    options = ((option_name(name), value) for name, value in (always | shown).items())
+    return " ".join(option if value is True else f"{option} {value}" for option, value in options)
 
 
 def _show_training(training: Mapping[str, Any]) -> None:

@@ -21,7 +21,7 @@ from stillery.progress import say
 __all__ = ["cached_text_tokens", "text_token_key"]
 
 KIND = "text-tokens"
-FORMAT = 1
+FORMAT = 2
 
 
 def cached_text_tokens(
@@ -73,7 +73,7 @@ def text_token_key(
         "versions": [transformers.__version__, tokenizers.__version__],
         "texts": examples.text_fingerprint,
         "kind": kind,
-        "longest": [max_source, max_target, tokenizer.model_max_length],
+        "longest": [max_source, max_target],
         "around": prompt if kind == "decoder" else prefix,
         "tokenizer": plain,
     }

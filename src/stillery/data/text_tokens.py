@@ -17,7 +17,7 @@ from stillery.data.text_examples import TextExamples
 from stillery.data.tokens import Tokens, tokenise_with
 from stillery.faults import Fault
 
-__all__ = ["PROMPT", "TextTokens", "end_of", "prompts", "tokenise_text", "with_targets"]
+__all__ = ["PROMPT", "TextTokens", "check_room", "end_of", "prompts", "tokenise_text", "with_targets"]
 
 PROMPT = "{source}\n"
 """What a decoder is shown before it writes, unless something else is asked for."""
@@ -88,7 +88,7 @@ def tokenise_text(
         tokenizer: the model's own.
         kind: "encoder-decoder" or "decoder".
         max_source: the most tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
-        max_target: the most tokens of a target, end token included; fewer if the tokenizer allows fewer.
+        max_target: the most tokens of a target, end token included.
         prompt: a decoder's prompt, with {source} where the source goes.
         prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
         description: what the progress bar is called.
@@ -130,21 +130,40 @@ def prompts(
 ) -> Tokens:
     """What a model of this kind is given to write from: an encoder's inputs, or a decoder's prompts.
 
-    They are cut to `max_source` tokens, or to what the tokenizer allows if that is less. An encoder's input is cut as
-    the tokenizer cuts, at its end. A decoder's prompt that is too long loses the end of its source: what the template
-    has behind the source stays, and is then tokenised by itself. A decoder's prompt begins with the start token if the
+    They are cut to `max_source` tokens, whatever length the tokenizer recommends. An encoder's input is cut as the
+    tokenizer cuts, at its end. A decoder's prompt that is too long loses the end of its source: what the template has
+    behind the source stays, and is then tokenised by itself. A decoder's prompt begins with the start token if the
     tokenizer gives texts one.
     """
-    limit = min(max_source, tokenizer.model_max_length)
+    check_room(tokenizer, kind, max_source=max_source, prompt=prompt, prefix=prefix)
     if kind == "encoder-decoder":
-        texts = _framed(prefix, examples.sources, "")
-        special = tokenizer.num_special_tokens_to_add(pair=False)
-        if limit <= special:
-            raise Fault(f"a source of at most {limit} tokens has no room for text beside {special} special ones")
-        return _encoded(texts, tokenizer, limit, description)
+        return _encoded(_framed(prefix, examples.sources, ""), tokenizer, max_source, description)
+    return _decoder_prompts(examples, tokenizer, max_source, prompt, description)
+
+
+def check_room(
+    tokenizer: PreTrainedTokenizerBase, kind: str, *, max_source: int, prompt: str = PROMPT, prefix: str = ""
+) -> None:
+    """Refuse a prompt or prefix that leaves a source no token of the `max_source`, and a prompt without a source."""
+    if kind == "encoder-decoder":
+        special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(prefix, tokenizer)
+        if max_source <= special + own:
+            beside = f"{own} of the prefix and {special} special" if own else f"{special} special"
+            raise Fault(
+                f"an input of at most {max_source} tokens has no room for a source beside {beside}; "
+                f"raise --max-length{' or shorten --prefix' if own else ''}"
+            )
+        return
     if kind != "decoder":
         raise Fault(f"a model of kind {kind!r} writes no text; use an encoder-decoder or a decoder")
-    return _decoder_prompts(examples, tokenizer, limit, prompt, description)
+    before, behind = _around(prompt)
+    start, own = len(_start(tokenizer)), _size(before, tokenizer) + len(_ids(behind, tokenizer))
+    if max_source <= start + own:
+        beside = f"{own} of its template and {start} special" if start else f"{own} of its template"
+        raise Fault(
+            f"a prompt of at most {max_source} tokens has no room for a source beside {beside}; "
+            "raise --max-length, lower --max-target-length or shorten --prompt"
+        )
 
 
 def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> TextTokens:
@@ -180,19 +199,12 @@ def end_of(tokenizer: PreTrainedTokenizerBase) -> int:
 def _decoder_prompts(
     examples: TextExamples, tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str, description: str
 ) -> Tokens:
-    before, found, behind = prompt.partition(SOURCE)
-    if not found or SOURCE in behind:
-        raise Fault(f"the prompt {prompt!r} must have {SOURCE} in it once, where the source goes")
+    before, behind = _around(prompt)
     start = _start(tokenizer)
     whole = _encoded(_framed(before, examples.sources, behind), tokenizer, None, description, special=False)
     long = np.flatnonzero(whole.lengths + len(start) > limit)
-    tail = tokenizer(behind, add_special_tokens=False)["input_ids"] if behind else []
+    tail = _ids(behind, tokenizer)
     room = limit - len(start) - len(tail)
-    if len(long) and room < 1:
-        raise Fault(
-            f"a prompt of at most {limit} tokens has no room for a source beside {len(start) + len(tail)} of its own; "
-            "raise --max-length, lower --max-target-length or shorten --prompt"
-        )
     rows = _rows(whole)
     if len(long):
         opened = _framed(before, examples.sources.take(pa.array(long)), "")
@@ -213,11 +225,6 @@ def _one_row(
     """Prompts and targets joined, one row each."""
     assert source.max_length is not None
     most = source.max_length + max_target
-    if most > tokenizer.model_max_length:
-        raise Fault(
-            f"prompts of {source.max_length} tokens and targets of {max_target} are more together than the "
-            f"{tokenizer.model_max_length} the tokenizer allows; lower one of them"
-        )
     target = _targets(examples.targets, tokenizer, max_target, description, target=False)
     pairs = zip(_rows(source), _rows(target), strict=True)
     return TextTokens(
@@ -234,7 +241,7 @@ def _targets(
     texts: pa.Array, tokenizer: PreTrainedTokenizerBase, limit: int, description: str, *, target: bool
 ) -> Tokens:
     """Targets with their end token; as a tokenizer's `target` they have its other special tokens too."""
-    end, limit = end_of(tokenizer), min(limit, tokenizer.model_max_length)
+    end = end_of(tokenizer)
     bare = tokenizer(text_target="")["input_ids"] if target else []
     ended = bare[-1:] == [end]
     if limit <= len(bare) + (not ended):
@@ -271,6 +278,24 @@ def _start(tokenizer: PreTrainedTokenizerBase) -> list[int]:
     """The token that every text of this tokenizer begins with, if there is one."""
     given: list[int] = tokenizer("")["input_ids"][:1]
     return given if given and given[0] in (tokenizer.bos_token_id, tokenizer.cls_token_id) else []
+
+
+def _around(prompt: str) -> tuple[str, str]:
+    """What a template has before and behind its source."""
+    before, found, behind = prompt.partition(SOURCE)
+    if not found or SOURCE in behind:
+        raise Fault(f"the prompt {prompt!r} must have {SOURCE} in it once, where the source goes")
+    return before, behind
+
+
+def _ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
+    found: list[int] = tokenizer(text, add_special_tokens=False, verbose=False)["input_ids"] if text else []
+    return found
+
+
+def _size(before: str, tokenizer: PreTrainedTokenizerBase) -> int:
+    """How many tokens stand before a source; the last space is one with its first word."""
+    return len(_ids(before.removesuffix(" "), tokenizer))
 
 
 def _framed(before: str, texts: pa.Array, behind: str) -> pa.Array:

@@ -22,7 +22,7 @@ from stillery.models.quiet import quiet
 from stillery.models.sampling import AS_THEY_ARE, PLAINLY
 from stillery.progress import track
 
-__all__ = ["Decoding", "end_ids", "generate", "generate_ids"]
+__all__ = ["Decoding", "end_ids", "generate", "generate_ids", "left_aside"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +127,13 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[
     except Fault:
         taught = []
     return list(dict.fromkeys([*map(int, own), *taught]))
+
+
+def left_aside(model: PreTrainedModel) -> dict[str, Any]:
+    """What `generate` sets in place of a checkpoint's own settings, beside the search; how it keeps its past stays."""
+    own = model.generation_config
+    usual = {name: value for name, value in PLAINLY.items() if name not in ("use_cache", "max_time")}
+    return {name: value for name, value in usual.items() if getattr(own, name, None) not in (None, value)}
 
 
 def generate_ids(

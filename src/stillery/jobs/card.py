@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from stillery.data.text_benchmarks import TEXT_TASKS
 from stillery.jobs.runfile import to_toml
 from stillery.jobs.settings import Distill, Finetune, StudentSettings
+from stillery.jobs.text_inputs import Reading
 from stillery.models.custom import HOW_TO_LOAD
 
 __all__ = ["Facts", "card"]
@@ -15,21 +17,66 @@ __all__ = ["Facts", "card"]
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a model card says beside the metrics."""
+    """What a model card says beside the metrics.
+
+    Of a model that writes text that is how it reads, and what of its own settings of generation a search leaves aside.
+    """
 
     run: Finetune | Distill
     data: str
     origin: tuple[str, ...]
     paper: str | None = None
     several_labels: bool = False
+    reading: Reading | None = None
+    plainly: Mapping[str, Any] = field(default_factory=dict)
 
 
-_TAGS = {None: "text-classification", "encoder-decoder": "translation", "decoder": "text-generation"}
+_TAGS = {None: "text-classification", "encoder-decoder": "text2text-generation", "decoder": "text-generation"}
+
+_SEARCH = {"beams": "num_beams", "no_repeat_ngram": "no_repeat_ngram_size", "sample": "do_sample"}
+"""What transformers calls the settings of a search that have another name there."""
+
+_SAMPLING = ("temperature", "top_p")
 
 
-def _layers(student: StudentSettings) -> str:
+def _tag(facts: Facts, writes: str | None) -> str:
+    task = TEXT_TASKS.get(facts.run.data.task or "")
+    translates = writes == "encoder-decoder" and task is not None and task.languages is not None
+    return "translation" if translates else _TAGS[writes]
+
+
+def _layers(student: StudentSettings, writes: str | None) -> str:
     both = [student.encoder_layers or student.layers, student.decoder_layers or student.layers]
-    return str(both[0]) if both[0] == both[1] else "+".join(map(str, both))
+    return "+".join(map(str, both)) if writes == "encoder-decoder" else str(student.layers)
+
+
+def _writing(facts: Facts, decoding: Mapping[str, Any]) -> list[str]:
+    """Python that writes a text as the run's own scores were made, with plain transformers."""
+    reading = facts.reading
+    assert reading is not None
+    if reading.kind == "decoder":
+        auto, shown, cut = "AutoModelForCausalLM", f'{reading.prompt!r}.replace("{{source}}", source)', ""
+        # What is generated begins with the prompt.
+        written = 'written[0, inputs["input_ids"].shape[1] :]'
+    else:
+        auto, shown = "AutoModelForSeq2SeqLM", f"{reading.prefix!r} + source" if reading.prefix else "source"
+        cut, written = f"truncation=True, max_length={reading.max_source}, ", "written[0]"
+    search = {
+        _SEARCH.get(name, name): value for name, value in decoding.items() if name not in ("temperature", "top_p")
+    }
+    return [
+        f"from transformers import {auto}, AutoTokenizer",
+        "",
+        f'model = {auto}.from_pretrained("THIS_FOLDER")',
+        'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")',
+        'source = "some text"',
+        f'inputs = tokenizer({shown}, {cut}return_token_type_ids=False, return_tensors="pt")',
+        "written = model.generate(",
+        "    **inputs,",
+        *(f"    {name}={value!r}," for name, value in (search | dict(facts.plainly)).items()),
+        ")",
+        f"print(tokenizer.decode({written}, skip_special_tokens=True))",
+    ]
 
 
 def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
@@ -40,14 +87,14 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     lines = [
         "---",
         f"library_name: {library}",
-        f"pipeline_tag: {_TAGS[metrics.get('writes')]}",
+        f"pipeline_tag: {_tag(facts, metrics.get('writes'))}",
         "tags: [stillery]",
         "---",
         "",
     ]
     if isinstance(run, Distill):
         lines += [
-            f"# {_layers(run.student)}-layer student, distilled with {run.method.method}",
+            f"# {_layers(run.student, metrics.get('writes'))}-layer student, distilled with {run.method.method}",
             "",
             f"- Teacher: `{run.teacher}`",
             f"- Method: `{run.method.method}` ({facts.paper})",
@@ -85,12 +132,7 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
         lines += ['model = load_student("THIS_FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")']
         lines += ['model(**tokenizer("some text", return_tensors="pt")).logits', "```", ""]
     elif metrics.get("writes"):
-        auto = "AutoModelForSeq2SeqLM" if metrics["writes"] == "encoder-decoder" else "AutoModelForCausalLM"
-        lines += ["```python", f"from transformers import {auto}, AutoTokenizer", ""]
-        lines += [f'model = {auto}.from_pretrained("THIS_FOLDER")']
-        lines += ['tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")']
-        lines += ['written = model.generate(**tokenizer("some text", return_tensors="pt"), max_new_tokens=128)']
-        lines += ["tokenizer.decode(written[0], skip_special_tokens=True)", "```", ""]
+        lines += ["```python", *_writing(facts, metrics["decoding"]), "```", ""]
     else:
         lines += ["```python", "from transformers import pipeline", ""]
         # Without it a pipeline shows the likeliest label alone.

@@ -63,6 +63,7 @@ def run_evaluate(
     decoding: DecodingSettings | None = None,
     *,
     against: str | None = None,
+    theirs: tuple[DataSettings, TextSettings] | None = None,
     part: str | None = None,
     batch_size: int = 64,
     submission: Path | None = None,
@@ -70,7 +71,8 @@ def run_evaluate(
 ) -> dict[str, Any]:
     """Metrics of a model in percent with 95% intervals; with `against`, the teacher's too and their agreement.
 
-    A model that writes text is scored by what it writes. `predictions` is a file for every example's outcome.
+    A model that writes text is scored by what it writes. `theirs` is how the model `against` reads, where it does so in
+    its own way. `predictions` is a file for every example's outcome.
     `submission` is a folder for the predictions on a GLUE task's unlabelled test part, as the leaderboard wants them.
     """
     if data.unlabelled:
@@ -80,7 +82,8 @@ def run_evaluate(
         if submission is not None:
             raise Fault("--submission is for classifiers")
         return run_text_evaluate(
-            model, data, writing, decoding, against=against, part=part, batch_size=batch_size, predictions=predictions
+            model, data, writing, decoding, against=against, theirs=theirs, part=part, batch_size=batch_size,
+            predictions=predictions,
         )  # fmt: skip
     check_batch_size(batch_size)
     faults = Gathered()
@@ -113,16 +116,19 @@ def run_evaluate(
         say(note)
     if part is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
         say(f"warning: {model} was trained on rows of {data.data}; --part test scores those it has not seen")
+    their_length = data.max_length if theirs is None else theirs[0].max_length
+    if teacher is not None and their_length != data.max_length:
+        say(f"{teacher.name} reads texts as it was trained to, not as {loaded.name}: --max-length {their_length}")
     parts: dict[str | None, Examples] = {scoring.part: scoring.examples, **dict(scoring.more.items())}
     results: dict[str | None, dict[str, Any]] = {}
     for name, examples in parts.items():
         assert examples.labels is not None
         logits = _logits(loaded, examples, data.max_length, batch_size, scoring.groups)
-        theirs = None if teacher is None else _logits(teacher, examples, data.max_length, batch_size, groups)
+        beside = None if teacher is None else _logits(teacher, examples, their_length, batch_size, groups)
         if predictions is not None and name == scoring.part:
-            write_predictions(predictions, examples, scoring.labels, logits, theirs)
+            write_predictions(predictions, examples, scoring.labels, logits, beside)
         results[name] = evaluation(
-            scoring.name, examples.labels, logits, scoring.labels, theirs, scoring.metrics
+            scoring.name, examples.labels, logits, scoring.labels, beside, scoring.metrics
         )  # fmt: skip
     found = results.pop(scoring.part)
     if scoring.part is not None:

@@ -17,6 +17,7 @@ from stillery.jobs.settings import (
     GROUPS,
     Asked,
     ConditionSettings,
+    DecodingSettings,
     Distill,
     Finetune,
     Run,
@@ -26,7 +27,17 @@ from stillery.jobs.settings import (
 from stillery.models.choices import LAYER_CHOICES
 from stillery.setting import Named
 
-__all__ = ["ask", "file_to_resume", "read_toml", "to_toml", "trained_length", "trained_on", "trained_reading"]
+__all__ = [
+    "ask",
+    "file_to_resume",
+    "read_toml",
+    "to_toml",
+    "trained_length",
+    "trained_on",
+    "trained_reading",
+    "trained_search",
+    "trained_task",
+]
 
 _PATHS = ("data", "data_dir", "teacher", "model", "init", "init_from", "ild_data", "ild_teacher")
 
@@ -46,32 +57,41 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
 
 def trained_reading(model: str) -> dict[str, Any]:
     """How a model was shown texts in training, as settings, where its run file lies beside it."""
-    for folder in (Path(model), Path(model).parent):
-        written = folder / "run.toml"
-        if written.is_file() and (folder / "student").is_dir():
-            names = ("max_length", "max_target_length", "prompt", "prefix")
-            return {name: value for name, value in read_toml(written).items() if name in names}
-    return {}
+    names = ("max_length", "max_target_length", "prompt", "prefix")
+    return {name: value for name, value in _run_of(model).items() if name in names}
+
+
+def trained_search(model: str) -> dict[str, Any]:
+    """How a model's texts were searched for when its run was scored, as settings, where its run file lies beside it."""
+    names = setting_names(DecodingSettings)
+    return {name: value for name, value in _run_of(model).items() if name in names}
 
 
 def trained_length(model: str) -> dict[str, int]:
     """The max_length a model was trained with, as a setting, where its run file lies beside it."""
-    for folder in (Path(model), Path(model).parent):
-        written = folder / "run.toml"
-        if written.is_file() and (folder / "student").is_dir():
-            length = read_toml(written).get("max_length")
-            return {"max_length": length} if isinstance(length, int) else {}
-    return {}
+    length = _run_of(model).get("max_length")
+    return {"max_length": length} if isinstance(length, int) else {}
+
+
+def trained_task(model: str) -> str | None:
+    """The named task a model was trained on, where its run file lies beside it."""
+    task = _run_of(model).get("task")
+    return task if isinstance(task, str) else None
 
 
 def trained_on(model: str) -> Path | None:
     """The file a model was trained on parts of, where its run file lies beside it."""
+    data = _run_of(model).get("data")
+    return Path(data).resolve() if isinstance(data, str) and Path(data).is_file() else None
+
+
+def _run_of(model: str) -> dict[str, Any]:
+    """The run file that lies beside a model; empty where there is none."""
     for folder in (Path(model), Path(model).parent):
         written = folder / "run.toml"
         if written.is_file() and (folder / "student").is_dir():
-            data = read_toml(written).get("data")
-            return Path(data).resolve() if isinstance(data, str) and Path(data).is_file() else None
-    return None
+            return read_toml(written)
+    return {}
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
@@ -112,6 +132,10 @@ def read_toml(path: Path) -> dict[str, Any]:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise Fault(f"no such file: {path}") from None
+    except IsADirectoryError:
+        inside = path / "run.toml"
+        cure = f"give {inside}" if inside.is_file() else "give a run file, such as the run.toml of a run folder"
+        raise Fault(f"{path} is a folder: {cure}") from None
     except OSError as error:
         raise Fault(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from stillery.faults import Gathered, nearest
+from stillery.faults import Fault, Gathered, nearest
 from stillery.models.choices import HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS, SCHEDULES
 from stillery.setting import Named, make, setting
@@ -24,6 +24,7 @@ __all__ = [
     "Finetune",
     "MethodSettings",
     "RestartSettings",
+    "Run",
     "StudentSettings",
     "TextSettings",
     "resolve",
@@ -291,11 +292,14 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
     job, subject = kind.__name__.lower(), "teacher" if kind is Distill else "model"
     groups: dict[str, type] = {item.name: GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in GROUPS}
     known = {"job", subject, "fingerprints", *(name for group in groups.values() for name in setting_names(group))}
+    if given.get("job", job) != job:
+        # Another job's settings are wrong here for that reason alone.
+        other = given["job"]
+        cure = f"; run it with stillery {other}" if other in ("distill", "finetune") else ""
+        raise Fault(f"{named('job')} is {other!r}: this command runs {job!r}{cure}")
     for name in given:
         if name not in known:
             faults.add(f"{named(name)} is not a setting: {nearest(name, known)}")
-    if given.get("job", job) != job:
-        faults.add(f"{named('job')} is {given['job']!r}: this command runs {job!r}")
     made: dict[str, Any] = {subject: given.get(subject), "fingerprints": given.get("fingerprints", {})}
     wrong: set[str] = set()
     for field_name, group in groups.items():

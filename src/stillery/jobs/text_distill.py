@@ -102,8 +102,11 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
         with faults.catch():
             reading = Reading.of(run.data, run.writing, configs)
+            reading.check(teacher.tokenizer)
             decoding = decoding_of(run.decoding, reading, configs)
-            other_reading = Reading.of(*other, configs) if other is not None else None
+            if other is not None:
+                other_reading = Reading.of(*other, configs)
+                other_reading.check(teacher.tokenizer)
     clock = Clock(seed=run.training.seed)
     if student is not None and teacher is not None and recipe is not None:
         _check(recipe, student, teacher, ild_teacher or teacher, clock, faults)

@@ -11,6 +11,7 @@ from stillery.jobs.folder import check_place
 from stillery.jobs.prints import data_fingerprint
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.taught import as_taught
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of, written_out
 from stillery.jobs.text_scores import decoding_of, need_scorer
@@ -45,7 +46,9 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
     if asked.clear("model"):
         with faults.catch():
             model = load_generator(run.model)
+            run = as_taught(asked, faults)
             reading = Reading.of(run.data, run.writing, [model.model.config])
+            reading.check(model.tokenizer)
             decoding = decoding_of(run.decoding, reading, [model.model.config])
     faults.raise_any()
     assert parts is not None and model is not None and reading is not None

@@ -21,7 +21,7 @@ from stillery.data.text_benchmarks import TEXT_TASKS
 from stillery.data.text_examples import TextExamples, TextParts, load_text, load_text_to_score
 from stillery.data.text_tasks import find_text_task, load_text_task, load_text_task_to_score
 from stillery.data.text_token_cache import cached_text_tokens
-from stillery.data.text_tokens import PROMPT, TextTokens, prompts
+from stillery.data.text_tokens import PROMPT, TextTokens, check_room, prompts
 from stillery.data.tokens import Tokens
 from stillery.faults import Fault
 from stillery.jobs.settings import DataSettings, MethodSettings, TextSettings
@@ -208,6 +208,15 @@ class Reading:
             prompt=prompt,
             prefix=prefix_of(data) if writing.prefix is None else writing.prefix,
         )
+
+    def settings(self) -> dict[str, Any]:
+        """The same as settings, those that are for this kind of model."""
+        around = {"prompt": self.prompt} if self.kind == "decoder" else {"prefix": self.prefix}
+        return {"max_length": self.max_source, "max_target_length": self.max_target, **around}
+
+    def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Refuse a prompt or prefix that leaves no room for a source."""
+        check_room(tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix)
 
     def tokens(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, part: str) -> TextTokens:
         """Sources and targets, from the cache when they are there; says how many were cut."""

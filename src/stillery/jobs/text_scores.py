@@ -62,6 +62,11 @@ def need_scorer(scored: Iterable[TextScored]) -> None:
 
 def decoding_of(settings: DecodingSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
     """The search that the settings ask for, within what the models have positions for."""
+    if settings.min_new_tokens > settings.max_new_tokens:
+        raise Fault(
+            f"--min-new-tokens {settings.min_new_tokens} is more than --max-new-tokens {settings.max_new_tokens}: "
+            "lower it, or raise --max-new-tokens"
+        )
     decoding = Decoding(**dataclasses.asdict(settings))
     # Relative positions (T5) have no end, and no such entry.
     stated = [config.max_position_embeddings for config in configs if getattr(config, "max_position_embeddings", None)]

@@ -118,13 +118,16 @@ def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
         size, depth, asked = sizes(config, stack), depths[stack], f"--{stack}-layers"
         if depth is None or len(stacks) == 1:
             depth, asked = settings.layers, "--layers"
-        of = "" if len(stacks) == 1 else f" in its {stack}"
         apart = option == "--copy-layers" and len(stacks) > 1
         cure = "; name them with --copy-encoder-layers and --copy-decoder-layers" if apart else ""
+        of = "" if len(stacks) == 1 else f" in its {stack}{cure}"
+        if apart and len({sizes(config, one).layers for one in stacks}) == 1:
+            # What one stack lacks the other lacks too: that is said once, and lists of their own would not help.
+            of = " in each stack"
         if any(layer > size.layers for layer in layers):
-            faults.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}{cure}")
+            faults.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}")
         elif len(layers) > size.layers:
-            faults.add(f"{option} names {len(layers)} layers, {source.name} has only {size.layers}{of}{cure}")
+            faults.add(f"{option} names {len(layers)} layers, {source.name} has only {size.layers}{of}")
         if depth not in (None, len(layers)):
             out = cure if asked != "--layers" and apart else f": leave {asked} out"
             faults.add(f"{option} names {len(layers)} layers, {asked} says {depth}{out}")

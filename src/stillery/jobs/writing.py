@@ -15,7 +15,7 @@ from stillery.data.text_batches import collate_text
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.data.text_tokens import TextTokens
 from stillery.evaluate.cost import cost
-from stillery.evaluate.generate import Decoding, end_ids
+from stillery.evaluate.generate import Decoding, end_ids, left_aside
 from stillery.evaluate.mode import device_of
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import perplexity
@@ -130,7 +130,10 @@ class WritingWork:
             }
         source, note = self.subject.parts.source, self.subject.parts.note
         origin = f"{source} ({note})" if note else source
-        facts = Facts(run=run, data=origin, origin=prepared.origin, paper=prepared.paper)
+        facts = Facts(
+            run=run, data=origin, origin=prepared.origin, paper=prepared.paper, reading=reading,
+            plainly=left_aside(model),
+        )  # fmt: skip
         model.cpu()
         export(model, tokenizer, out / "student", card(facts, metrics), end_ids(model, tokenizer))
         if teacher is not None:

@@ -235,9 +235,9 @@ def stack_sizes(config: PreTrainedConfig) -> dict[str, Sizes]:
 def longest_input(config: PreTrainedConfig) -> int:
     """How many tokens a model has positions for; RoBERTa and its relatives count theirs from the padding id on.
 
-    Relative positions (T5) have no end but a stated one.
+    Relative positions (T5) have no end: the `n_positions` of some T5 is the length it was pretrained on.
     """
-    stated = getattr(config, "max_position_embeddings", None) or getattr(config, "n_positions", None)
+    stated = getattr(config, "max_position_embeddings", None)
     positions = int(stated or sys.maxsize)
     if config.model_type in ("roberta", "xlm-roberta", "camembert"):
         return positions - int(config.pad_token_id or 0) - 1
