@@ -13,7 +13,7 @@ from stillery.evaluate.generate import generate
 from stillery.faults import Gathered
 from stillery.jobs.inputs import to_device
 from stillery.jobs.outputs import check_file
-from stillery.jobs.runfile import trained_reading
+from stillery.jobs.runfile import trained_reading, trained_search
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings, setting_names
 from stillery.jobs.text_inputs import Reading
 from stillery.jobs.text_scores import decoding_of
@@ -45,7 +45,7 @@ def run_text_predict(
         loaded = load_generator(model)
     with faults.catch():
         file = open_texts(data, text=source, sources=True)
-    values = trained_reading(model) | dict(given)
+    values = trained_reading(model) | trained_search(model) | dict(given)
     reads, _ = make(DataSettings, _of(DataSettings, values), option_name, faults)
     writes, _ = make(TextSettings, _of(TextSettings, values), option_name, faults)
     searches, _ = make(DecodingSettings, _of(DecodingSettings, values), option_name, faults)
