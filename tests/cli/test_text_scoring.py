@@ -290,3 +290,11 @@ def test_texts_to_learn_from_are_searched_for_as_before(command, t5, pairs, tmp_
     (out / "metrics.json").unlink()
     done = command(*run, "--beams", 1, "--resume")
     assert done.code == 2 and "holds another run (it differs in beams)" in done.err
+
+
+def test_rows_a_writer_was_trained_on_are_no_fair_score(command, t5, pairs, tmp_path):
+    assert command(*ask("finetune", t5, pairs, tmp_path / "run", "--max-steps", 1)).code == 0
+    for part, said in (((), 1), (("--part", "test"), 0)):
+        done = command("evaluate", tmp_path / "run", "--data", pairs, *part, *SEARCH)
+        assert done.code == 0, done.err
+        assert done.err.count(f"was trained on rows of {pairs}; --part test scores those") == said

@@ -28,7 +28,7 @@ from stillery.jobs.inputs import (
     tokens_of,
 )
 from stillery.jobs.outputs import check_file, check_folder
-from stillery.jobs.runfile import trained_on
+from stillery.jobs.seen import warn_of_seen
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.text_evaluate import run_text_evaluate
 from stillery.jobs.text_kind import check_no_search, writes_text
@@ -111,8 +111,7 @@ def run_evaluate(
     assert loaded is not None and scoring is not None
     for note in scoring.notes:
         say(note)
-    if part is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
-        say(f"warning: {model} was trained on rows of {data.data}; --part test scores those it has not seen")
+    warn_of_seen(model, data, part)
     parts: dict[str | None, Examples] = {scoring.part: scoring.examples, **dict(scoring.more.items())}
     results: dict[str | None, dict[str, Any]] = {}
     for name, examples in parts.items():
