@@ -10,33 +10,32 @@ from stillery.faults import Gathered
 from stillery.jobs.runfile import trained_reading
 from stillery.jobs.settings import Asked, DataSettings, Distill, TextSettings, setting_names
 from stillery.jobs.text_inputs import prefix_of
-from stillery.progress import say
 from stillery.setting import make, option_name
 
 __all__ = ["as_taught"]
 
 
-def as_taught(asked: Asked[Distill], faults: Gathered) -> Distill:
+def as_taught(asked: Asked[Distill], faults: Gathered) -> tuple[Distill, tuple[str, ...]]:
     """The run with the lengths, prompt and prefix of the run that made its teacher, where it gives none of its own.
 
-    Says what is taken over, and what is asked for and differs. A teacher that no run made changes nothing.
+    And lines about what is taken over, and what is asked for and differs. A teacher that no run made changes nothing.
     """
-    run = asked.run
+    run, notes = asked.run, []
     learnt = _valid(trained_reading(run.teacher), run.teacher, faults)
     own = _own(run)
     other = {name: value for name, value in learnt.items() if value != own[name] and name not in asked.wrong}
     taken = {name: value for name, value in other.items() if name not in asked.given}
     if taken:
         said = ", ".join(_said(name, value) for name, value in taken.items())
-        say(f"texts are read as {run.teacher} was trained to read them: {said}")
+        notes.append(f"texts are read as {run.teacher} was trained to read them: {said}")
     differ = [
         f"{_said(name, own[name])} (not {_said(name, value).partition(' ')[2]})"
         for name, value in other.items()
         if name in asked.given
     ]
     if differ:
-        say(f"warning: {run.teacher} was trained to read texts in another way than {', '.join(differ)}")
-    return _with(run, {name: value for name, value in learnt.items() if name not in asked.given})
+        notes.append(f"warning: {run.teacher} was trained to read texts in another way than {', '.join(differ)}")
+    return _with(run, {name: value for name, value in learnt.items() if name not in asked.given}), tuple(notes)
 
 
 def _own(run: Distill) -> dict[str, Any]:

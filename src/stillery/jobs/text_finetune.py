@@ -13,6 +13,7 @@ from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of, written_out
+from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.writing import Writing
 from stillery.models.load import Loaded, fingerprint, load_generator
@@ -33,6 +34,7 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
         with faults.catch():
             check_place(out)
     check_training(run.training, faults)
+    check_no_classes(run.data, faults)
     if run.data.unlabelled:
         faults.add("--unlabelled is for stillery distill: fine-tuning learns from the right texts")
     if run.restart.restarts:
