@@ -69,12 +69,16 @@ def score(
 
 
 def predict(model: str | Path, *, data: str | Path, out: str | Path, text: str | None = None,
-            text_pair: str | None = None, max_length: int | None = None, batch_size: int = 64) -> int:  # fmt: skip
-    """Label the texts of a file; returns how many rows were written to `out`."""
+            text_pair: str | None = None, max_length: int | None = None, batch_size: int = 64,
+            source: str | None = None, **writing: Any) -> int:  # fmt: skip
+    """Label the texts of a file, or write from them; returns how many rows were written to `out`.
+
+    A model that writes text takes `source`, `prompt`, `prefix` and the settings of its search, such as `beams`.
+    """
     from stillery.jobs.predict import run_predict
 
     return run_predict(str(model), Path(data), Path(out), text=text, text_pair=text_pair,
-                       max_length=max_length, batch_size=batch_size)  # fmt: skip
+                       max_length=max_length, batch_size=batch_size, source=source, **writing)  # fmt: skip
 
 
 def _plain(settings: dict[str, Any]) -> dict[str, Any]:

@@ -235,7 +235,7 @@ def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[
     """What a judge sees: of each pair the student's rows, side by side, and those of each teacher layer."""
     return [
         (
-            _shown(match.represent, student, ours, teacher.heads).values,
+            _shown(match.represent, student, ours, _relation_heads(teacher)).values,
             [match.represent.show(teacher, layer).values for layer in flat_layers(theirs)],
         )
         for ours, theirs in pairs
@@ -340,7 +340,7 @@ def _pair_distance(
     match: Match, student: Shown, teacher: Shown, pair: tuple[Layers, Layers], slot: int, projection: nn.Module | None
 ) -> Tensor:
     ours, theirs = pair
-    view = _shown(match.represent, student, ours, teacher.heads)
+    view = _shown(match.represent, student, ours, _relation_heads(teacher))
     values = view.values
     if match.combine is not None:
         candidates = torch.stack([match.represent.show(teacher, layer).values for layer in flat_layers(theirs)])
@@ -348,10 +348,15 @@ def _pair_distance(
             values, candidates = projection(values, candidates, slot)
         target = match.combine(values, candidates.unbind())
     else:
-        target = _shown(match.represent, teacher, theirs, teacher.heads).values
+        target = _shown(match.represent, teacher, theirs, _relation_heads(teacher)).values
         if projection is not None:
             values, target = projection(values, target, slot)
     return _measured(match, values, target, view)
+
+
+def _relation_heads(teacher: Shown) -> int:
+    """Into how many heads relations are cut where that is the teacher's number: where heads share keys, theirs."""
+    return teacher.key_heads or teacher.heads
 
 
 def _shown(represent: Representation, stack: Shown, layers: Layers, teacher_heads: int) -> View:

@@ -97,6 +97,13 @@ def test_states_are_normalised_as_suits_the_family_and_as_asked(command, t5, bar
         assert done.code == 0, done.err
         found = tomllib.loads((out / "run.toml").read_text())["options"]
         assert (found["normalise"], found["embedding"]) == (normalise, embedding)
+    for method in ("u-ild", "tinybert", "bert-emd"):
+        out = tmp_path / method
+        done = command("distill", "--teacher", t5, "--data", pairs, *SMALL, "--layers", 1, "--method", method,
+                       "--out", out)  # fmt: skip
+        assert done.code == 0, done.err
+        assert tomllib.loads((out / "run.toml").read_text())["options"]["normalise"] == "token"
+        assert "tokens(normalised by token)" in done.err or all(value < 100 for value in terms_of(out).values())
     done = command("distill", "--teacher", gpt2, "--data", pairs, *SMALL, "--layers", 1, "--option", "embedding=true",
                    "--method", "layer-forward", "--out", tmp_path / "no")  # fmt: skip
     assert done.code == 2 and "embedding=true" in done.err and not (tmp_path / "no").exists()

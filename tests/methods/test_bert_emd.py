@@ -198,5 +198,6 @@ def test_options() -> None:
         "reweighed": (False, {"flow hidden", "flow attention"}),
         "separate": (True, {"flow hidden", "flow attention"}),
         "always_project": (False, {"hidden", "embedding"}),
+        "normalise": ("token", {"hidden", "embedding"}),
     }
     Options("bert-emd", case(), rows).check()

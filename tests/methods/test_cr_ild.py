@@ -177,6 +177,7 @@ def test_options(name: str) -> None:
         "hidden_weight": (2.0, {"weight hidden"}),
         "always_project": (True, {"hidden"}),
         "relation_heads": (3, {"attention"}),
+        "normalise": ("token", {"hidden", "consistency_hidden"} if name == "cr-ild" else {"hidden"}),
     }
     if name == "emd-ild":
         rows["reweighed"] = (False, {"flow attention", "flow hidden"})

@@ -68,5 +68,6 @@ def test_options() -> None:
         "hidden_weight": (2.0, {"weight hidden"}),
         "always_project": (False, {"hidden"}),
         "released": (True, {"attention", "hidden"}),
+        "normalise": ("token", {"hidden"}),
     }
     Options("tinybert", case(), rows).check()

@@ -90,6 +90,20 @@ def test_every_method_trains(name: str, family: str, tmp_path: Path) -> None:
             assert {term for term in first if last[term] >= first[term]} == set()
 
 
+@pytest.mark.parametrize("heads", [4, 6])
+def test_relations_of_shared_keys_have_as_many_heads_as_there_are_keys(heads: int) -> None:
+    student, teacher = (writer("llama", width=24, heads=heads, layers=layers, seed=layers) for layers in (2, 4))
+    lesson = Lesson(methods.build("minilm-v2"), student, teacher)
+    sizes, configs = [stack_sizes(one.config) for one in (student, teacher)], (student.config, teacher.config)
+    check_stages(lesson.recipe.stages, *sizes, Clock(), configs)
+    said = Lesson(methods.build("minilm-v2", {"relation_heads": heads // 2}), student, teacher)
+    batch = batch_of(texts("llama"))
+    assert numbers(lesson.losses(batch).terms) == numbers(said.losses(batch).terms)
+    stages = Lesson(methods.build("minilm-v2", {"relation_heads": 7}), student, teacher).recipe.stages
+    with pytest.raises(Fault, match=r"7 relation heads do not divide 12, .* the student's key; .* divisor of 12"):
+        check_stages(stages, *sizes, Clock(), configs)
+
+
 def states_of(model: PreTrainedModel, batch) -> dict[str, list[np.ndarray]]:
     """Hidden states of each stack as transformers itself gives them."""
     with torch.no_grad():
@@ -496,7 +510,9 @@ def test_what_models_cannot_do_is_found_before_the_first_step() -> None:
     attention = on_stacks(methods.build("l-ild"), "encoder-decoder")
     assert faults_of(attention, t5, more_heads).count("relation_heads=N") == 2
     five = on_stacks(methods.build("l-ild", {"relation_heads": 5}), "encoder-decoder", which="decoder")
-    assert "5 relation heads do not divide the student's width 12" in faults_of(five, t5, more_heads)
+    assert "5 relation heads do not divide 12, the width of the student's query and key" in faults_of(
+        five, t5, more_heads
+    )
     gpt2, llama = writer("gpt2"), writer("llama")
     crossed = replace(attention.stages[0].matches[2], represent=represent.cross_attention)
     assert "only the decoder of an encoder-decoder" in faults_of(

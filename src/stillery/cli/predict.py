@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+
+from stillery.cli.options import with_settings
+from stillery.jobs.settings import DecodingSettings
 
 __all__ = ["predict"]
 
 
+@with_settings(DecodingSettings)
 def predict(
+    settings: dict[str, Any],
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     data: Annotated[Path, typer.Option(help="A CSV, TSV, JSON Lines, Parquet or text file with texts.")],
     out: Annotated[Path, typer.Option(help="File to write; its suffix decides the format.")],
@@ -25,9 +30,24 @@ def predict(
         ),
     ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
+    source: Annotated[
+        str | None, typer.Option(help="Column to write from, for a model that writes text.  [default: found by name]")
+    ] = None,
+    prompt: Annotated[
+        str | None, typer.Option(help="Prompt of a decoder, with {source} in it.  [default: as the model was trained]")
+    ] = None,
+    prefix: Annotated[
+        str | None, typer.Option(help="What stands before a source.  [default: as the model was trained]")
+    ] = None,
 ) -> None:
-    """Label new text: every row of a file with its prediction and probabilities."""
+    """Label new text, or have a model that writes text write: every row of a file with what is added to it.
+
+    A classifier adds its prediction and probabilities, a model that writes text its output.
+    """
     from stillery.jobs.predict import run_predict
 
-    rows = run_predict(model, data, out, text=text, text_pair=text_pair, max_length=max_length, batch_size=batch_size)
+    rows = run_predict(
+        model, data, out, text=text, text_pair=text_pair, max_length=max_length, batch_size=batch_size, source=source,
+        prompt=prompt, prefix=prefix, **settings,
+    )  # fmt: skip
     print(f"{rows} rows written to {out}")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -13,6 +15,7 @@ from stillery.data.examples import Examples
 from stillery.data.files import read_batches
 from stillery.data.rows import at_rows
 from stillery.data.table import empty_rows, text_column
+from stillery.data.text_table import find_text_columns
 from stillery.faults import Fault, Gathered
 
 __all__ = ["TextBatch", "TextFile", "open_texts"]
@@ -56,16 +59,28 @@ class TextFile:
                 ),
             )
 
+    def column(self, rows: TextBatch, name: str) -> list[Any] | pa.Array:
+        """A column's values as they are; as text where the file mixes kinds that have nothing in common."""
+        column, kind = rows.batch.column(name), self.types[name]
+        if column.type == kind:
+            return column
+        values: list[Any] = column.to_pylist()
+        as_text = pa.types.is_string(kind) or pa.types.is_large_string(kind)
+        return [_text(value) for value in values] if as_text else values
 
-def open_texts(path: Path, *, text: str | None = None, text_pair: str | None = None) -> TextFile:
-    """Look through a whole file before any work is done on it; every text that is missing or empty is a fault."""
+
+def open_texts(path: Path, *, text: str | None = None, text_pair: str | None = None, sources: bool = False) -> TextFile:
+    """Look through a whole file before any work is done on it; every text that is missing or empty is a fault.
+
+    With `sources` the text is what another is to be written from, and its column has the usual names of those.
+    """
     where, columns, rows = path.name, None, 0
     types: dict[str, pa.DataType] = {}
     empty: dict[str, list[int]] = {}
     for batch in read_batches(path, BATCH_ROWS):
         if columns is None:
-            columns = find(batch.schema.names, where, text, text_pair, None, need_label=False)
-        for name, values in _texts(batch, columns, where, rows).items():
+            columns = _columns(batch.schema.names, where, text, text_pair, sources)
+        for name, values in _texts(batch, columns, where, rows, sources).items():
             empty.setdefault(name, []).extend(rows + row for row in empty_rows([values]))
         for field in batch.schema:
             empty_here = batch.column(field.name).null_count == batch.num_rows
@@ -81,8 +96,23 @@ def open_texts(path: Path, *, text: str | None = None, text_pair: str | None = N
     return TextFile(path=path, names=tuple(types), types=types, columns=columns, rows=rows)
 
 
-def _texts(batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> dict[str, pa.Array]:
-    texts = {columns.text: text_column(batch, columns.text, where, before, "--text")}
+def _columns(names: Sequence[str], where: str, text: str | None, text_pair: str | None, sources: bool) -> Columns:
+    if not sources:
+        return find(names, where, text, text_pair, None, need_label=False)
+    found = find_text_columns(names, where, text, need_target=False)
+    return Columns(text=found.source, text_pair=None, label=None, id=None)
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, (list, dict)):
+        return json.dumps(value, ensure_ascii=False, default=str)
+    return value if value is None else str(value)
+
+
+def _texts(
+    batch: pa.RecordBatch, columns: Columns, where: str, before: int, sources: bool = False
+) -> dict[str, pa.Array]:
+    texts = {columns.text: text_column(batch, columns.text, where, before, "--source" if sources else "--text")}
     if columns.text_pair is not None:
         texts[columns.text_pair] = text_column(batch, columns.text_pair, where, before, "--text-pair")
     return texts

@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from stillery.data.labels import SEPARATOR, Labels
@@ -20,6 +19,8 @@ from stillery.jobs.inputs import check_batch_size, to_device, token_limit
 from stillery.jobs.outputs import check_file
 from stillery.jobs.runfile import trained_length
 from stillery.jobs.settings import DataSettings
+from stillery.jobs.text_kind import refuse_text, writes_text
+from stillery.jobs.text_predict import run_text_predict
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import bar, quiet, say
 
@@ -35,12 +36,26 @@ def run_predict(
     text_pair: str | None = None,
     max_length: int | None = None,
     batch_size: int = 64,
+    source: str | None = None,
+    **writing: Any,
 ) -> int:
     """Write every row of a file with its `prediction` and, for classes, a `probability_NAME` each; return the rows.
 
-    Several labels of a text are joined by `|`.
+    Several labels of a text are joined by `|`. A model that writes text adds an `output`; `source` is its column, and
+    `writing` its `prompt` or `prefix` and how it searches, by the names of the settings.
     """
     check_batch_size(batch_size)
+    given = {name: value for name, value in writing.items() if value is not None}
+    if writes_text(model):
+        if text is not None or text_pair is not None:
+            name = "--text" if text is not None else "--text-pair"
+            raise Fault(f"{name} is for classifiers: a model that writes text has --source")
+        if max_length is not None:
+            given["max_length"] = max_length
+        return run_text_predict(model, data, out, source=source, given=given, batch_size=batch_size)
+    refused = Gathered()
+    refuse_text([*(["source"] if source is not None else []), *given], refused)
+    refused.raise_any()
     loaded, labels, file = _checked(model, data, out, text, text_pair)
     added, cut = _added(labels), 0
     with write_rows(out, [*file.names, *added], file.types) as writer, bar("predict", file.rows) as shown:
@@ -49,28 +64,13 @@ def run_predict(
         to_device(loaded.model)
         for rows in file.batches():
             answers, cut_here = _answers(rows, loaded, labels, limit, batch_size)
-            kept = {name: _column(rows, name, file.types[name]) for name in file.names}
+            kept = {name: file.column(rows, name) for name in file.names}
             writer.write(kept | dict(zip(added, answers, strict=True)))
             cut += cut_here
             shown.advance(len(rows.examples))
     if cut:
         say(f"{cut} of {file.rows} texts are longer than {limit} tokens and were cut")
     return file.rows
-
-
-def _column(rows: TextBatch, name: str, kind: pa.DataType) -> list[Any] | pa.Array:
-    """A column's values as they are; as text where the file mixes kinds that have nothing in common."""
-    column = rows.batch.column(name)
-    if column.type == kind:
-        return column
-    values: list[Any] = column.to_pylist()
-    return [_text(value) for value in values] if pa.types.is_string(kind) or pa.types.is_large_string(kind) else values
-
-
-def _text(value: Any) -> str | None:
-    if isinstance(value, (list, dict)):
-        return json.dumps(value, ensure_ascii=False, default=str)
-    return value if value is None else str(value)
 
 
 def _checked(

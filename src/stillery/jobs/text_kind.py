@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from stillery.faults import Fault, Gathered
 from stillery.jobs.settings import Asked, DataSettings, DecodingSettings, Distill, Run, TextSettings, setting_names
 from stillery.models.load import model_kind
 from stillery.setting import option_name
 
-__all__ = ["check_no_classes", "check_no_search", "check_no_text", "writes_text"]
+__all__ = ["check_no_classes", "check_no_search", "check_no_text", "refuse_text", "writes_text"]
 
 
 def writes_text(model: str) -> bool | None:
@@ -35,7 +36,7 @@ def check_no_text(asked: Asked[Run], faults: Gathered) -> None:
                  "drop_start": method.drop_start or None,
                  "stacks": method.stacks if method.stacks != "both" else None}  # fmt: skip
         names += [name for name, value in extra.items() if value is not None or name in given]
-    _refuse(names, faults)
+    refuse_text(names, faults)
 
 
 def _said(asked: Asked[Run]) -> frozenset[str]:
@@ -45,7 +46,7 @@ def _said(asked: Asked[Run]) -> frozenset[str]:
 
 def check_no_search(writing: TextSettings, decoding: DecodingSettings, faults: Gathered) -> None:
     """Note what is said to a classifier about texts to write, and how they are searched for."""
-    _refuse(_changed(writing) + _changed(decoding), faults)
+    refuse_text(_changed(writing) + _changed(decoding), faults)
 
 
 def check_no_classes(data: DataSettings, faults: Gathered) -> None:
@@ -56,7 +57,8 @@ def check_no_classes(data: DataSettings, faults: Gathered) -> None:
         faults.add(f"{option_name(name)} is for classifiers: a model that writes text has --source and --target")
 
 
-def _refuse(names: list[str], faults: Gathered) -> None:
+def refuse_text(names: Sequence[str], faults: Gathered) -> None:
+    """Note settings, by name, that are given to a classifier and are for models that write text."""
     for name in names:
         faults.add(f"{option_name(name)} is for models that write text, such as T5 or Llama; this one is a classifier")
 

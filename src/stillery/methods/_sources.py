@@ -22,7 +22,7 @@ _RAIL = {
 _ILD = {
     "hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "paper", "attention": "paper",
     "states": "paper", "attention_weight": "paper", "hidden_weight": "paper", "always_project": "paper",
-    "relation_heads": "inferred",
+    "relation_heads": "inferred", "normalise": "inferred",
 }  # fmt: skip
 
 SOURCES: dict[str, dict[str, str]] = {
@@ -55,14 +55,14 @@ SOURCES: dict[str, dict[str, str]] = {
                      "layer_share": "third party", "prediction_share": "third party"},
     "tinybert": {"hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "inferred",
                  "attention_weight": "code", "hidden_weight": "code", "always_project": "paper",
-                 "released": "inferred"},
+                 "released": "inferred", "normalise": "inferred"},
     "minilm": {"hard_weight": "inferred", "soft_weight": "inferred", "temperature": "inferred",
                "layer_share": "inferred", "attention_weight": "paper", "value_weight": "paper"},
     "minilm-v2": {"hard_weight": "inferred", "soft_weight": "inferred", "temperature": "inferred",
                   "layer_share": "inferred", "query_weight": "paper", "key_weight": "paper", "value_weight": "paper",
                   "relation_heads": "inferred"},
     "bert-emd": {"hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_weight": "code",
-                 "reweighed": "paper", "separate": "code", "always_project": "code"},
+                 "reweighed": "paper", "separate": "code", "always_project": "code", "normalise": "inferred"},
     "ckd-context": {"hard_weight": "code", "soft_weight": "code", "temperature": "inferred", "word_weight": "inferred",
                     "layer_weight": "inferred", "angle_weight": "inferred"},
     "l-ild": _ILD,

@@ -6,6 +6,7 @@ from functools import partial
 
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent, transport
+from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Recipe
 
 __all__ = ["bert_emd"]
@@ -20,25 +21,28 @@ def bert_emd(
     reweighed: bool = True,
     separate: bool = False,
     always_project: bool = True,
+    normalise: Normalise = "none",
 ) -> Recipe:
     """BERT-EMD: all student with all teacher layers, weighed by the flow of least cost, for states and for attention.
 
     The layers' weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`),
     and states and attention share the mean of their weights unless `separate`. Transport is solved on the batch at
     hand, so accumulation changes it. The released code's temperature of that update has no effect and is left out.
+    `normalise` takes mean and scale out of the states: see "Models that write text".
     """
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, shared=not separate)
-    states = partial(project.to_teacher, bias=True, shared=True, always=always_project)
+    maps = partial(project.to_teacher, bias=True, shared=True, always=always_project)
+    states = represent.token_states(normalise)
     hidden = Match(
-        name="hidden", represent=represent.tokens, pair=pair.all_to_all, project=states, distance=distance.mse,
-        flow=flow, weight=layer_weight,
+        name="hidden", represent=states, pair=pair.all_to_all, project=maps, distance=distance.mse, flow=flow,
+        weight=layer_weight,
     )  # fmt: skip
     attention = Match(
         name="attention", represent=represent.attention, pair=pair.all_to_all, distance=distance.mse, flow=flow,
         weight=layer_weight,
     )  # fmt: skip
     embedding = Match(
-        name="embedding", represent=represent.tokens, pair=pair.embedding, project=states, distance=distance.mse,
+        name="embedding", represent=states, pair=pair.embedding, project=maps, distance=distance.mse,
         weight=layer_weight,
     )  # fmt: skip
     return joint(

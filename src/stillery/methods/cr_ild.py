@@ -9,17 +9,23 @@ from typing import Literal
 
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent, schedule, transport
-from stillery.recipe import Match, Mixing, Pair, Recipe, Schedule
+from stillery.parts.represent import Normalise
+from stillery.recipe import Match, Mixing, Pair, Recipe, Representation, Schedule
 
 __all__ = ["cr_ild", "emd_ild", "l_ild", "u_ild"]
 
 Attention = Literal["kl", "mse"]
 States = Literal["tokens", "pool", "patience"]
-_STATES = {"tokens": represent.tokens, "pool": represent.pool, "patience": represent.cls}
 
 
 _HEADS = """Heads are compared one by one. Where the models have different numbers of them, `relation_heads` merges all
-and cuts them into this many, which has to divide both widths."""
+and cuts them into this many, which has to divide both widths. `normalise` takes mean and scale out of token states: see
+"Models that write text"."""
+
+
+def _states(states: States, normalise: Normalise) -> Representation:
+    """The paper's IR: token states, their mean, or the first one's."""
+    return {"tokens": represent.token_states(normalise), "pool": represent.pool, "patience": represent.cls}[states]
 
 
 def _attention(how: Attention, which: Pair, weight: float, heads: int | None) -> Match:
@@ -32,13 +38,13 @@ def _attention(how: Attention, which: Pair, weight: float, heads: int | None) ->
     )  # fmt: skip
 
 
-def _hidden(states: States, which: Pair, weight: float, always_project: bool) -> Match:
+def _hidden(states: States, normalise: Normalise, which: Pair, weight: float, always_project: bool) -> Match:
     """L_IR (eq. 2): squared error of the states behind one map W^H, which is there where the widths differ.
 
     The released code has W^H at equal widths too: `always_project`.
     """
     return Match(
-        name="hidden", represent=_STATES[states], pair=which,
+        name="hidden", represent=_states(states, normalise), pair=which,
         project=partial(project.to_teacher, bias=True, shared=True, always=always_project),
         distance=distance.normalised_mse if states == "patience" else distance.mse, weight=weight,
     )  # fmt: skip
@@ -59,10 +65,11 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
         hidden_weight: float = 1.0,
         always_project: bool = False,
         relation_heads: int | None = None,
+        normalise: Normalise = "none",
     ) -> Recipe:
         return layers_then_prediction(
             _attention(attention, attention_pairs, attention_weight, relation_heads),
-            _hidden(states, hidden_pairs, hidden_weight, always_project),
+            _hidden(states, normalise, hidden_pairs, hidden_weight, always_project),
             hard_weight=hard_weight,
             soft_weight=soft_weight,
             temperature=temperature,
@@ -98,6 +105,7 @@ def emd_ild(
     hidden_weight: float = 1.0,
     always_project: bool = False,
     relation_heads: int | None = None,
+    normalise: Normalise = "none",
     reweighed: bool = True,
 ) -> Recipe:
     """EMD-ILD: all layers with all layers by the earth mover's distance, then prediction distillation.
@@ -107,7 +115,7 @@ def emd_ild(
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, each_epoch=True)
     matches = [
         _attention(attention, pair.all_to_all, attention_weight, relation_heads),
-        _hidden(states, pair.all_to_all, hidden_weight, always_project),
+        _hidden(states, normalise, pair.all_to_all, hidden_weight, always_project),
     ]
     return layers_then_prediction(
         *(dataclasses.replace(match, flow=flow) for match in matches),
@@ -128,6 +136,7 @@ def cr_ild(
     hidden_weight: float = 1.0,
     always_project: bool = False,
     relation_heads: int | None = None,
+    normalise: Normalise = "none",
     alpha: float = 1.0,
     consistency_weight: float = 0.1,
     hidden_consistency: bool = True,
@@ -155,7 +164,7 @@ def cr_ild(
         dataclasses.replace(match, view="mixed")
         for match in (
             _attention(attention, pair.last_layer, attention_weight, relation_heads),
-            _hidden(states, pair.last_layer, hidden_weight, always_project),
+            _hidden(states, normalise, pair.last_layer, hidden_weight, always_project),
         )
     ]
     consistent = [
@@ -165,8 +174,8 @@ def cr_ild(
             view="mixed", against="student", detach=stop_gradient, weight=weight,
         ),
         Match(
-            name="consistency_hidden", represent=_STATES[states], pair=pair.last_layer, distance=distance.mse,
-            view="mixed", against="student", detach=stop_gradient, weight=weight,
+            name="consistency_hidden", represent=_states(states, normalise), pair=pair.last_layer,
+            distance=distance.mse, view="mixed", against="student", detach=stop_gradient, weight=weight,
         ),
     ]  # fmt: skip
     if not hidden_consistency:

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
 
 from stillery.parts import distance, divergence, pair, project, represent
+from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Pairs, Prediction, Recipe, Representation, Stage
 
 __all__ = ["layer_all_to_one", "layer_forward", "layer_random", "layer_reverse"]
 
-
-Normalise = Literal["none", "token", "joint"]
 
 _OPTIONS = """`released` is the released code's form for BERT. `normalise` takes mean and scale out of the states, of
 each token or of all real tokens of a batch jointly; with `raw_last` the last state is the one before the norm that T5
@@ -21,7 +19,7 @@ and most decoders have behind their last layer, as all other states are. For bot
 
 def _states(normalise: Normalise, raw_last: bool) -> Representation:
     """Token states, normalised or not."""
-    states = represent.tokens if normalise == "none" else represent.normalised_tokens[normalise]
+    states = represent.token_states(normalise)
     return represent.with_raw_last(states) if raw_last else states
 
 

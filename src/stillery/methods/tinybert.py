@@ -6,6 +6,7 @@ from functools import partial
 
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent
+from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Recipe
 
 __all__ = ["tinybert"]
@@ -21,12 +22,13 @@ def tinybert(
     hidden_weight: float = 1.0,
     always_project: bool = True,
     released: bool = False,
+    normalise: Normalise = "none",
 ) -> Recipe:
     """TinyBERT: attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10).
 
     One learned map W_h, with bias, takes the student's states to the teacher's space, at equal widths too unless
-    `always_project=False`. `released` counts padding as the released code does. No general distillation and no data
-    augmentation.
+    `always_project=False`. `released` counts padding as the released code does. `normalise` takes mean and scale out of
+    the states: see "Models that write text". No general distillation and no data augmentation.
     """
     attention = Match(
         name="attention",
@@ -37,7 +39,7 @@ def tinybert(
     )
     hidden = Match(
         name="hidden",
-        represent=represent.unmasked_tokens if released else represent.tokens,
+        represent=represent.unmasked_tokens if released else represent.token_states(normalise),
         pair=partial(pair.uniform, embedding=True),
         project=partial(project.to_teacher, bias=True, shared=True, always=always_project),
         distance=distance.mse,

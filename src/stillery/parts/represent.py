@@ -19,6 +19,7 @@ from stillery.parts._wide import wide
 from stillery.recipe import Layers, Representation, Shown, View
 
 __all__ = [
+    "Normalise",
     "attention",
     "attention_maps",
     "cls",
@@ -31,6 +32,7 @@ __all__ = [
     "pool",
     "query_relations",
     "samples",
+    "token_states",
     "tokens",
     "unmasked_pool",
     "unmasked_tokens",
@@ -231,6 +233,14 @@ normalised_tokens = {
 """Token states less their mean, divided by their deviation: of each token (`token`), or of all real tokens of the
 batch together (`joint`, as the released layer-selection code does for T5, padding included). The latter depends on who
 shares a batch."""
+
+Normalise = Literal["none", "token", "joint"]
+
+
+def token_states(normalise: Normalise) -> Representation:
+    """Token states as they are, or normalised."""
+    return tokens if normalise == "none" else normalised_tokens[normalise]
+
 
 unmasked_tokens = Representation(
     name="unmasked_tokens", show=lambda stack, layer: View(stack.hidden[layer]), rows="examples"

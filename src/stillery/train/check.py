@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from transformers import PreTrainedConfig
@@ -139,14 +140,16 @@ def _check_parts(
             "--reduction rowmean or batchmean"
         )
     if represent.heads not in (None, "own"):
-        heads = teacher.heads if represent.heads == "teacher" else int(represent.heads)
-        for side, has in (("student", student), ("teacher", teacher)):
-            for width in sorted({_width_of(has, need, represent) for need in represent.needs}):
-                if width % heads:
-                    faults.add(
-                        f"match {match.name}: {heads} relation heads do not divide the {side}'s width {width}; choose "
-                        "others with --option relation_heads=N"
-                    )
+        heads = (teacher.key_heads or teacher.heads) if represent.heads == "teacher" else int(represent.heads)
+        sides = {"student": student, "teacher": teacher}
+        widths = {side: {_width_of(has, need, represent) for need in represent.needs} for side, has in sides.items()}
+        fits = math.gcd(*(width for each in widths.values() for width in each))
+        for side, each in widths.items():
+            for width in (width for width in sorted(each) if width % heads):
+                faults.add(
+                    f"match {match.name}: {heads} relation heads do not divide {width}, the width of the {side}'s "
+                    f"{' and '.join(represent.needs)}; choose a divisor of {fits} with --option relation_heads=N"
+                )
     if match.flow is not None and len(pairs) != student.layers * teacher.layers:
         faults.add(f"match {match.name}: a flow needs every student layer paired with every teacher layer")
     if match.combine is not None and pairs and not groups:

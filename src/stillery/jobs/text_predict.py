@@ -1,0 +1,80 @@
+"""Have a model write texts for new sources, streaming from file to file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stillery.data.stream import TextFile, open_texts
+from stillery.data.text_examples import TextExamples
+from stillery.data.writing import write_rows
+from stillery.evaluate.generate import generate
+from stillery.faults import Gathered
+from stillery.jobs.inputs import to_device
+from stillery.jobs.outputs import check_file
+from stillery.jobs.runfile import trained_reading
+from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings, setting_names
+from stillery.jobs.text_inputs import Reading
+from stillery.jobs.text_scores import decoding_of
+from stillery.models.load import Loaded, load_generator
+from stillery.progress import bar, quiet, say
+from stillery.setting import make, option_name
+
+__all__ = ["run_text_predict"]
+
+OUTPUT = "output"
+"""The column that is added."""
+# Batches of the model in a batch of the file: texts of like length are written together.
+_TOGETHER = 4
+
+
+def run_text_predict(
+    model: str, data: Path, out: Path, *, source: str | None, given: Mapping[str, Any], batch_size: int
+) -> int:
+    """Write every row of a file with what the model writes for its source as `output`; return the rows.
+
+    `given` are settings of reading and searching by name; what it leaves open is as the model's run has it.
+    """
+    faults = Gathered()
+    loaded: Loaded | None = None
+    file: TextFile | None = None
+    with faults.catch():
+        check_file(out, "--out", data)
+    with faults.catch():
+        loaded = load_generator(model)
+    with faults.catch():
+        file = open_texts(data, text=source, sources=True)
+    values = trained_reading(model) | dict(given)
+    reads, _ = make(DataSettings, _of(DataSettings, values), option_name, faults)
+    writes, _ = make(TextSettings, _of(TextSettings, values), option_name, faults)
+    searches, _ = make(DecodingSettings, _of(DecodingSettings, values), option_name, faults)
+    if loaded is not None:
+        with faults.catch():
+            reading = Reading.of(reads, writes, [loaded.model.config])
+            decoding = decoding_of(searches, reading, [loaded.model.config])
+    if file is not None and OUTPUT in file.names:
+        faults.add(f"{data.name}: the column {OUTPUT!r} is there already; rename or remove it")
+    faults.raise_any()
+    assert loaded is not None and file is not None
+    to_device(loaded.model)
+    cut = 0
+    with write_rows(out, [*file.names, OUTPUT], file.types) as writer, bar("write", file.rows) as shown:
+        for rows in file.batches(_TOGETHER * batch_size):
+            some = rows.examples
+            examples = TextExamples(ids=some.ids, sources=some.texts, targets=None, origin=some.source)
+            with quiet():
+                prompts = reading.prompts(examples, loaded.tokenizer, data.name)
+            texts = generate(
+                loaded.model, loaded.tokenizer, prompts, decoding=decoding, batch_size=batch_size, progress=False
+            )
+            writer.write({name: file.column(rows, name) for name in file.names} | {OUTPUT: texts})
+            cut += prompts.truncated
+            shown.advance(len(some))
+    if cut:
+        say(f"{cut} of {file.rows} sources are longer than {reading.max_source} tokens and were cut")
+    return file.rows
+
+
+def _of(group: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in setting_names(group) if name in values}
