@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-__all__ = ["Fault", "Gathered", "Stopped", "nearest"]
+__all__ = ["Fault", "Gathered", "Interrupted", "Stopped", "nearest"]
 
 
 class Fault(Exception):
@@ -64,3 +64,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 class Stopped(Exception):
     """A run that cannot go on, in one line; the command line prints it and exits with code 1."""
+
+
+class Interrupted(Exception):
+    """A run that its user stopped, in one line; the command line prints it and exits with code 130."""

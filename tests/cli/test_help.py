@@ -137,7 +137,7 @@ def test_an_interrupted_run_says_how_to_go_on(tiny_teacher, reviews, tmp_path):
         process.kill()
     assert process.returncode == 130, stderr
     assert stdout == "" and "Traceback" not in stderr
-    assert stderr.splitlines()[-1].startswith("stillery: interrupted") and "--resume" in stderr.splitlines()[-1]
+    assert stderr.splitlines()[-1] == f"stillery: interrupted; the run in {out} goes on with --resume"
     assert not (out / "metrics.json").exists() and (out / "run.toml").is_file()
 
 

@@ -191,6 +191,16 @@ def test_resume_and_out_are_enough(tiny_teacher: Path, reviews: Path, tmp_path: 
     assert (tmp_path / "out" / "metrics.json").is_file()
 
 
+@pytest.mark.parametrize("job", ["distill", "finetune"])
+def test_there_must_be_a_run_to_go_on_with(tmp_path: Path, capsys, job: str) -> None:
+    for out in (tmp_path / "nowhere", tmp_path):
+        assert run([job, "--resume", "--out", out]) == 2
+        assert capsys.readouterr().err.splitlines() == [
+            f"stillery: --resume: there is no run in {out} to go on with; name its folder, or say what to run"
+        ]
+    assert not (tmp_path / "nowhere").exists()
+
+
 @pytest.mark.parametrize(
     ("more", "words"),
     [

@@ -330,3 +330,11 @@ def test_a_card_of_two_stacks_and_of_a_translation(command, t5, pairs, tmp_path)
     assert done.code == 0, done.err
     card = (tmp_path / "two" / "student" / "README.md").read_text()
     assert "pipeline_tag: translation\n" in card and "'translate English to German: ' + source" in card
+
+
+def test_rows_a_writer_was_trained_on_are_no_fair_score(command, t5, pairs, tmp_path):
+    assert command(*ask("finetune", t5, pairs, tmp_path / "run", "--max-steps", 1)).code == 0
+    for part, said in (((), 1), (("--part", "test"), 0)):
+        done = command("evaluate", tmp_path / "run", "--data", pairs, *part, *SEARCH)
+        assert done.code == 0, done.err
+        assert done.err.count(f"was trained on rows of {pairs}; --part test scores those") == said

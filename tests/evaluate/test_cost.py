@@ -6,15 +6,22 @@ import pytest
 import torch
 from transformers import (
     AlbertConfig,
+    AutoModelForCausalLM,
+    AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    BartConfig,
     BertConfig,
     BertForSequenceClassification,
     DebertaV2Config,
     DistilBertConfig,
     ElectraConfig,
+    GPT2Config,
+    LlamaConfig,
     MPNetConfig,
     PretrainedConfig,
+    PreTrainedModel,
     RobertaConfig,
+    T5Config,
 )
 
 from stillery.evaluate.cost import cost, flops_per_example, latency_ms, megabytes, parameters
@@ -37,6 +44,22 @@ FAMILIES = [
     AlbertConfig(embedding_size=16, **SIZES),
     DebertaV2Config(relative_attention=True, pos_att_type=["p2c", "c2p"], **SIZES),
 ]
+IDS = {"vocab_size": 60, "eos_token_id": 2, "bos_token_id": 1, "pad_token_id": 0, "decoder_start_token_id": 2}
+HALF = {"layers": 2, "attention_heads": 2, "ffn_dim": 32}
+HALVES = {f"{half}_{name}": size for half in ("encoder", "decoder") for name, size in HALF.items()}
+LLAMA = SIZES | IDS | {"num_key_value_heads": 1, "max_position_embeddings": 2**20}
+T5 = T5Config(d_model=16, d_kv=8, d_ff=32, num_layers=2, num_heads=2, **IDS)
+WRITERS = [
+    (T5, 203776, 1157376),
+    (BartConfig(d_model=16, max_position_embeddings=64, **HALVES, **IDS), 203776, 1157376),
+    (GPT2Config(n_embd=16, n_layer=2, n_head=2, n_positions=64, **IDS), 121856, 608256),
+    (LlamaConfig(**LLAMA), 97280, 506880),
+]
+
+
+def writer(config: PretrainedConfig) -> PreTrainedModel:
+    auto = AutoModelForSeq2SeqLM if config.is_encoder_decoder else AutoModelForCausalLM
+    return auto.from_config(config)
 
 
 def inputs(length: int = 6, count: int = 3) -> list[dict[str, torch.Tensor]]:
@@ -66,6 +89,31 @@ def test_attention_is_counted_in_every_family(config: PretrainedConfig) -> None:
     assert latency_ms(model, inputs(), warm_up=1) > 0
     # What is kept of a measured pass must not stand in the way of training.
     model(**{name: tensor for name, tensor in inputs()[0].items() if name != "token_type_ids"}).logits.sum().backward()
+
+
+@pytest.mark.parametrize(("config", "short", "long"), WRITERS, ids=["t5", "bart", "gpt2", "llama"])
+def test_flops_of_models_that_write_text(config: PretrainedConfig, short: int, long: int) -> None:
+    model = writer(config)
+    assert flops_per_example(model, 8) == short
+    assert flops_per_example(model, 33) == long
+
+
+@pytest.mark.parametrize("config", [T5, LlamaConfig(**LLAMA)], ids=["t5", "llama"])
+def test_flops_of_long_texts_need_no_memory(config: PretrainedConfig) -> None:
+    """The scores of a million tokens would take terabytes."""
+    model, n = writer(config), 2**20
+    one, two = flops_per_example(model, 1), flops_per_example(model, 2)
+    squared = 4 * 16 * 2 * (3 if config.is_encoder_decoder else 1)  # scores and their mix, for each attention
+    linear = two - one - 3 * squared
+    assert flops_per_example(model, n) == squared * n**2 + linear * n + (one - squared - linear)
+    assert all(tensor.device.type == "cpu" and tensor.requires_grad for tensor in model.parameters())
+
+
+def test_flops_of_a_model_that_looks_at_its_numbers_are_counted_too() -> None:
+    model = BertForSequenceClassification(BertConfig(**SIZES))
+    before = flops_per_example(model, 8)
+    model.classifier.register_forward_hook(lambda _, __, logits: logits if logits.sum().item() else None)
+    assert flops_per_example(model, 8) == before
 
 
 def test_shared_tensors_are_counted_once() -> None:

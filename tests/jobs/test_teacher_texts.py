@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,40 @@ def test_sources_without_a_text_are_left_out(
     monkeypatch.setattr(room, "generate_ids", lambda *_, **__: [[END]] * 20)
     with pytest.raises(Fault, match="nothing to learn"):
         teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 8)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
+def test_what_was_written_before_an_end_is_not_written_again(
+    examples: TextExamples,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    killed: bool,
+) -> None:
+    teacher = make_teacher("t5")
+    undisturbed = targets_of(teacher, teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 4))
+    monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "cache"))
+    if killed:
+        monkeypatch.setattr(room, "KEEP_SECONDS", 0.0)
+        monkeypatch.setattr(room, "KEEP_SHARE", 1e9)
+    asked: list[int] = []
+    write = type(teacher.model).generate
+
+    def stopped(self: Any, **options: Any) -> Any:
+        asked.append(len(options["input_ids"]))
+        if len(asked) == 3:
+            if killed:
+                shutil.copytree(tmp_path / "cache", tmp_path / "copy")
+            raise KeyboardInterrupt
+        return write(self, **options)
+
+    monkeypatch.setattr(type(teacher.model), "generate", stopped)
+    with pytest.raises(KeyboardInterrupt):
+        teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 4)
+    assert "8 texts of the teacher are kept; the same command goes on from there" in capsys.readouterr().err
+    if killed:
+        monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "copy"))
+    found = teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 4)
+    assert asked[3:] == [4, 4, 4]
+    assert targets_of(teacher, found) == undisturbed
+    assert "8 texts of the teacher read from the cache" in capsys.readouterr().err

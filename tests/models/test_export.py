@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -162,4 +163,33 @@ def test_a_killed_export_leaves_no_student(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr
     assert not (tmp_path / "student").exists()
     remove_leftovers(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name == "nt", reason="no umask")
+@pytest.mark.parametrize("umask", [0o022, 0o027])
+def test_all_files_of_an_export_are_as_readable_as_the_umask_says(
+    make: Any, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, umask: int
+) -> None:
+    before = os.umask(umask)
+    try:
+        export(make("bert"), tokenizer, tmp_path / "student", "card")
+    finally:
+        os.umask(before)
+    modes = {file.name: file.stat().st_mode & 0o777 for file in (tmp_path / "student").iterdir()}
+    assert modes == dict.fromkeys(modes, 0o666 & ~umask) and "model.safetensors" in modes
+
+
+def test_an_export_that_finds_no_room_names_the_folder(
+    make: Any, tokenizer: PreTrainedTokenizerBase, tmp_path: Path
+) -> None:
+    resource = pytest.importorskip("resource")
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
+    try:
+        with pytest.raises(OSError, match="File too large") as full:
+            export(make("bert"), tokenizer, tmp_path / "student", "card")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert full.value.filename == str(tmp_path / "student")
     assert list(tmp_path.iterdir()) == []

@@ -126,3 +126,7 @@ def _without(folder: Path, name: str) -> None:
     tensors = load_file(folder / "student.safetensors")
     del tensors[name]
     save_file(tensors, folder / "student.safetensors")
+
+
+def test_its_weights_are_as_readable_as_the_files_beside_them(saved: Path) -> None:
+    assert len({file.stat().st_mode for file in saved.iterdir()}) == 1

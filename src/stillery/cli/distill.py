@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stillery.cli.interrupted import interruptible
 from stillery.cli.options import ONLY_TEXT, as_trained_else, with_settings
 from stillery.jobs.runfile import ask, file_to_resume
 from stillery.jobs.settings import (
@@ -41,7 +42,8 @@ def distill(
     """Distil a fine-tuned teacher into a smaller student."""
     given = {"teacher": teacher, "preset": preset} | settings
     asked = ask(Distill, given, config or file_to_resume(out, resume, given), option_name)
-    from stillery.cli.show import show_result
-    from stillery.jobs.distill import run_distill
+    with interruptible(out):
+        from stillery.cli.show import show_result
+        from stillery.jobs.distill import run_distill
 
-    show_result(run_distill(asked, out, resume=resume))
+        show_result(run_distill(asked, out, resume=resume))

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from stillery.cli.interrupted import interruptible
 from stillery.cli.options import ONLY_TEXT, OWN_TASK, as_trained_else, with_settings
 from stillery.jobs.runfile import ask, file_to_resume
 from stillery.jobs.settings import (
@@ -40,7 +41,8 @@ def finetune(
     """Fine-tune a pretrained model on texts with labels, or on sources and targets."""
     given = {"model": model, "preset": preset} | settings
     asked = ask(Finetune, given, config or file_to_resume(out, resume, given), option_name)
-    from stillery.cli.show import show_result
-    from stillery.jobs.finetune import run_finetune
+    with interruptible(out):
+        from stillery.cli.show import show_result
+        from stillery.jobs.finetune import run_finetune
 
-    show_result(run_finetune(asked, out, resume=resume))
+        show_result(run_finetune(asked, out, resume=resume))

@@ -20,7 +20,7 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.predict import predict
 from stillery.cli.tasks import tasks
-from stillery.faults import Fault, Stopped
+from stillery.faults import Fault, Interrupted, Stopped
 
 __all__ = ["app", "main"]
 
@@ -72,6 +72,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         _fail(fault.lines, 2)
     except Stopped as stopped:
         _fail([str(stopped)], 1)
+    except Interrupted as stopped:
+        _fail([str(stopped)], _INTERRUPTED)
     except _USAGE_ERROR as error:
         _fail([" ".join(error.format_message().split())], 2)
     except (KeyboardInterrupt, typer.Abort):
@@ -85,5 +87,5 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         place = f"{str(error.filename)[:200]}: " if error.filename else ""
         _fail([f"{place}{error.strerror or error}"], 2)
     if code == _INTERRUPTED:
-        _fail(["interrupted; finetune and distill go on with --resume"], code)
+        _fail(["interrupted"], code)
     sys.exit(code)

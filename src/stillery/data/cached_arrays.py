@@ -53,14 +53,15 @@ def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
     return found
 
 
-def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *, replace: bool = False) -> None:
+def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *, replace: bool = False) -> bool:
     """Keep arrays under a key, and make room for them; a cache that cannot be written is said once and no fault.
 
     When another process was faster its entry stays: it holds the same. An entry that grows is written with `replace`.
+    Returns whether the entry is there now.
     """
     place = cache.place(kind, key)
     if sum(array.nbytes for array in kept.arrays.values()) > cache.limit:
-        return
+        return False
     try:
         with atomic_folder(place, keep=not replace) as part:
             for name, array in kept.arrays.items():
@@ -72,8 +73,9 @@ def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *,
     except OSError as error:
         reason = error.strerror or type(error).__name__
         say_once(f"the cache folder {cache.folder} cannot be written ({reason}); going on without it")
-        return
+        return False
     cache.trim(kind)
+    return place.exists()
 
 
 def _read(place: Path) -> Arrays:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
@@ -10,6 +10,8 @@ from time import perf_counter
 
 import torch
 from torch import Tensor, nn
+from torch._subclasses.fake_tensor import FakeTensorMode
+from torch.func import functional_call
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
@@ -77,17 +79,29 @@ def flops_per_example(model: PreTrainedModel, length: int) -> int:
 
     An encoder-decoder reads and writes as many.
     """
+    try:
+        # Only shapes are worked out, which takes no memory and next to no time.
+        with FakeTensorMode(allow_non_fake_inputs=True) as fake:
+            return _counted(model, length, fake.from_tensor)
+    except RuntimeError:
+        # A model that looks at its numbers on the way, and there are none.
+        return _counted(model, length, Tensor.detach)
+
+
+def _counted(model: PreTrainedModel, length: int, held: Callable[[Tensor], Tensor]) -> int:
+    """The FLOPs with the model's tensors as `held` gives them."""
     # Not the padding token: some families count positions over the other tokens only.
     token = 1 if getattr(model.config, "pad_token_id", None) == 0 else 0
     ids = torch.full((1, length), token, dtype=torch.long, device=device_of(model))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
     if kind_of(model.config) == "encoder-decoder":
         inputs["labels"] = ids
+    # The counter hooks the gradient of weights that a layer takes as its input (DeBERTa's positions): these have none.
+    tensors = {name: held(tensor.detach()) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     counter = FlopCounterMode(display=False)
-    # The fused CPU attention kernel is unknown to the counter, which would then leave attention's products out. And it
-    # hooks the gradient of weights that a layer takes as its input (DeBERTa's positions), so there must be gradients.
-    with evaluating(model), torch.enable_grad(), sdpa_kernel(SDPBackend.MATH), counter:
-        model(**accepted_inputs(model, inputs))
+    # The fused CPU attention kernel is unknown to the counter, which would then leave attention's products out.
+    with evaluating(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
+        functional_call(model, tensors, (), accepted_inputs(model, inputs))
     return int(counter.get_total_flops())
 
 

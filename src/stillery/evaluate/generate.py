@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, cast
@@ -146,11 +146,13 @@ def generate_ids(
     seed: int = 0,
     description: str = "generate",
     progress: bool = True,
+    told: Callable[[dict[int, list[int]]], None] | None = None,
 ) -> list[list[int]]:
     """The token ids of what `generate` writes, as a target would be tokenised: with the end token, without the start.
 
     A text cut off at `max_new_tokens` has no end token, not even the one that BART is forced to write there.
-    Sequence-level distillation trains on a teacher's.
+    Sequence-level distillation trains on a teacher's. `told` is given the texts of each batch by their rows, as soon as
+    they are written.
     """
     _check(model, tokens, decoding)
     device = device_of(model)
@@ -164,6 +166,8 @@ def generate_ids(
                 texts[row] = _up_to_end(text, end)
                 if forced is not None and len(texts[row]) == decoding.max_new_tokens:
                     texts[row] = texts[row][:-1]
+            if told is not None:
+                told({int(row): texts[row] for row in index})
     return texts
 
 

@@ -53,7 +53,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         return prepare_text_distill(asked, out, own)
     run, faults = asked.run, asked.gathered()
     if writes is not None:
-        check_no_text(run, faults)
+        check_no_text(asked, faults)
     recipe: Recipe | None = None
     teacher: Loaded | None = None
     ild_teacher: Loaded | None = None

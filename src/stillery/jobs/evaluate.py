@@ -28,7 +28,7 @@ from stillery.jobs.inputs import (
     tokens_of,
 )
 from stillery.jobs.outputs import check_file, check_folder
-from stillery.jobs.runfile import trained_on
+from stillery.jobs.seen import warn_of_seen
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.text_evaluate import run_text_evaluate
 from stillery.jobs.text_kind import check_no_search, writes_text
@@ -114,8 +114,7 @@ def run_evaluate(
     assert loaded is not None and scoring is not None
     for note in scoring.notes:
         say(note)
-    if part is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
-        say(f"warning: {model} was trained on rows of {data.data}; --part test scores those it has not seen")
+    warn_of_seen(model, data, part)
     their_length = data.max_length if theirs is None else theirs[0].max_length
     if teacher is not None and their_length != data.max_length:
         say(f"{teacher.name} reads texts as it was trained to, not as {loaded.name}: --max-length {their_length}")

@@ -33,7 +33,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
         return prepare_text_finetune(asked, out)
     run, faults = asked.run, asked.gathered()
     if writes is not None:
-        check_no_text(run, faults)
+        check_no_text(asked, faults)
     parts: Parts | None = None
     conditions: dict[str, Any] = {}
     model: Loaded | None = None

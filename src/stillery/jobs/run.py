@@ -81,6 +81,7 @@ class Prepared:
     conditions: Mapping[str, Any] = field(default_factory=dict)
     policy: OnPolicy | None = None
     drop_start: bool = False
+    notes: tuple[str, ...] = ()
 
     @property
     def configs(self) -> list[PreTrainedConfig]:
@@ -94,6 +95,7 @@ class Prepared:
         stacks = stacks_of(config)
         layers = " + ".join(str(sizes(config, stack).layers) for stack in stacks)
         lines = [
+            *self.notes,
             *self.subject.summary(),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",

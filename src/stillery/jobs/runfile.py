@@ -96,9 +96,12 @@ def _run_of(model: str) -> dict[str, Any]:
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
     """The run file of the folder to go on with, where a user says --resume and --out and nothing else."""
+    if not resume or any(value is not None for value in given.values()):
+        return None
     written = out / "run.toml"
-    alone = resume and all(value is None for value in given.values())
-    return written if alone and written.is_file() else None
+    if not written.is_file():
+        raise Fault(f"--resume: there is no run in {out} to go on with; name its folder, or say what to run")
+    return written
 
 
 def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:

@@ -26,32 +26,33 @@ from stillery.setting import Named, make, option_name
 __all__ = ["as_taught", "as_trained", "reading_of"]
 
 
-def as_taught(asked: Asked[Run], faults: Gathered) -> Run:
+def as_taught(asked: Asked[Run], faults: Gathered) -> tuple[Run, tuple[str, ...]]:
     """The run with the lengths, prompt and prefix of the run that made its model, where it gives none of its own.
 
-    The model is a distillation's teacher, or the one that is trained on; the latter has a new task's own prefix. Says
-    what is taken over, and what is asked for and differs. A model that no run made changes nothing.
+    The model is a distillation's teacher, or the one that is trained on; the latter has a new task's own prefix. And
+    lines about what is taken over, and what is asked for and differs. A model that no run made changes nothing.
     """
     run = asked.run
+    notes: list[str] = []
     model = run.teacher if isinstance(run, Distill) else run.model
     found = trained_reading(model)
     if not isinstance(run, Distill) and "prefix" not in asked.given:
-        found = _in_task(found, model, run.data.task)
+        found = _in_task(found, model, run.data.task, notes)
     learnt = _valid(found, model, faults)
     own = _own(run.data, run.writing)
     other = {name: value for name, value in learnt.items() if value != own[name] and name not in asked.wrong}
     taken = {name: value for name, value in other.items() if name not in asked.given}
     if taken:
         said = ", ".join(_said(name, value) for name, value in taken.items())
-        say(f"texts are read as {model} was trained to read them: {said}")
+        notes.append(f"texts are read as {model} was trained to read them: {said}")
     differ = [
         f"{_said(name, own[name])} (not {_said(name, value).partition(' ')[2]})"
         for name, value in other.items()
         if name in asked.given
     ]
     if differ:
-        say(f"warning: {model} was trained to read texts in another way than {', '.join(differ)}")
-    return _with(run, {name: value for name, value in learnt.items() if name not in asked.given})
+        notes.append(f"warning: {model} was trained to read texts in another way than {', '.join(differ)}")
+    return _with(run, {name: value for name, value in learnt.items() if name not in asked.given}), tuple(notes)
 
 
 def as_trained(
@@ -60,8 +61,11 @@ def as_trained(
     """What to score a model on, read and searched for as its run did where the given values say nothing else."""
     given = {name: value for name, value in values.items() if value is not None}
     learnt = trained_reading(model)
+    notes: list[str] = []
     if "prefix" not in given:
-        learnt = _in_task(learnt, model, given.get("task"))
+        learnt = _in_task(learnt, model, given.get("task"), notes)
+    for note in notes:
+        say(note)
     learnt |= trained_search(model)
 
     def spelt(name: str) -> str:
@@ -78,18 +82,17 @@ def reading_of(model: str, values: Mapping[str, Any], named: Named = str) -> tup
     return data, writing
 
 
-def _in_task(learnt: dict[str, Any], model: str, task: str | None) -> dict[str, Any]:
-    """The reading without its prefix where a task that the model was not trained on has its own; says which counts."""
+def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[str]) -> dict[str, Any]:
+    """The reading without its prefix where a task that the model was not trained on has its own; notes which counts."""
     if task is None or "prefix" not in learnt:
         return learnt
     theirs, own = learnt["prefix"], prefix_of(DataSettings(task=task))
     if own == theirs:
         return learnt
-    if own and trained_task(model) != task:
-        say(f"sources have the prefix of {task}, {own!r}, not that of {model}, {theirs!r}; --prefix gives another")
-        return {name: value for name, value in learnt.items() if name != "prefix"}
-    say(f"sources have the prefix of {model}, {theirs!r}, not that of {task}, {own!r}; --prefix gives another")
-    return learnt
+    sides, new = [f"{task}, {own!r}", f"{model}, {theirs!r}"], bool(own) and trained_task(model) != task
+    counts, other = sides if new else sides[::-1]
+    notes.append(f"sources have the prefix of {counts}, not that of {other}; --prefix gives another")
+    return {name: value for name, value in learnt.items() if not (new and name == "prefix")}
 
 
 def _own(data: DataSettings, writing: TextSettings) -> dict[str, Any]:

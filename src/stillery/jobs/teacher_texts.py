@@ -5,14 +5,15 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from dataclasses import dataclass
+import time
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import tokenizers
 import transformers
 
-from stillery.data.cache import find_cache
+from stillery.data.cache import Cache, find_cache
 from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
 from stillery.data.text_examples import TextExamples
 from stillery.data.text_tokens import TextTokens, with_targets
@@ -27,7 +28,10 @@ from stillery.progress import say
 __all__ = ["TeacherTexts", "teacher_outputs", "teacher_texts"]
 
 KIND = "teacher-texts"
-FORMAT = 2
+FORMAT = 3
+# A teacher may write for days: what it wrote is kept as often as this, or less often where that takes long.
+KEEP_SECONDS = 30.0
+KEEP_SHARE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -103,27 +107,71 @@ def _written(
 ) -> tuple[dict[int, list[int]], int]:
     """What the teacher writes for each source, by the source's key, and for how many it did so now."""
     first = {key: row for row, key in reversed(list(enumerate(keys)))}
-    cache, place = find_cache(), _teacher_key(teacher, reading, decoding)
-    kept = read_arrays(cache, KIND, place) if cache is not None else None
-    known = _unpacked(kept) if kept is not None else {}
-    missing = sorted(row for key, row in first.items() if key not in known)
+    shelf = _Shelf(cache=find_cache(), place=_teacher_key(teacher, reading, decoding), name=teacher.name)
+    missing = sorted(row for key, row in first.items() if key not in shelf.texts)
     if len(missing) < len(first):
         say(f"{len(first) - len(missing):,} texts of the teacher read from the cache")
     if missing:
         to_device(teacher.model)
-        texts = generate_ids(
-            teacher.model,
-            teacher.tokenizer,
-            reading.prompts(examples.take(missing), teacher.tokenizer, f"{part} (teacher)"),
-            decoding=decoding,
-            batch_size=batch_size,
-            description=f"{part} (teacher): write",
-        )
-        known |= {keys[row]: text for row, text in zip(missing, texts, strict=True)}
-        if cache is not None:
-            about = f"{len(known):,} texts of {teacher.name}"
-            write_arrays(cache, KIND, place, _packed(known), about, replace=True)
-    return {key: known[key] for key in first}, len(missing)
+        try:
+            texts = generate_ids(
+                teacher.model,
+                teacher.tokenizer,
+                reading.prompts(examples.take(missing), teacher.tokenizer, f"{part} (teacher)"),
+                decoding=decoding,
+                batch_size=batch_size,
+                description=f"{part} (teacher): write",
+                told=lambda some: shelf.add({keys[missing[row]]: text for row, text in some.items()}),
+            )
+        except BaseException:
+            shelf.keep_what_there_is()
+            raise
+        shelf.texts |= {keys[row]: text for row, text in zip(missing, texts, strict=True)}
+        shelf.keep()
+    return {key: shelf.texts[key] for key in first}, len(missing)
+
+
+@dataclass(kw_only=True, eq=False)
+class _Shelf:
+    """What a teacher wrote, by the source's key: what the cache holds, and what is put there as it is written."""
+
+    cache: Cache | None
+    place: str
+    name: str
+    texts: dict[int, list[int]] = field(init=False)
+    found: int = field(init=False)
+    kept: int = field(init=False)
+    due: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        held = read_arrays(self.cache, KIND, self.place) if self.cache is not None else None
+        self.texts = _unpacked(held) if held is not None else {}
+        self.found = self.kept = len(self.texts)
+        self.due = time.monotonic() + KEEP_SECONDS
+
+    def add(self, some: dict[int, list[int]]) -> None:
+        """Some more texts; kept now and then."""
+        self.texts |= some
+        if time.monotonic() >= self.due:
+            self.keep()
+
+    def keep(self) -> None:
+        """Write everything to the cache, where there is one."""
+        if self.cache is None:
+            return
+        before = time.monotonic()
+        about = f"{len(self.texts):,} texts of {self.name}"
+        if write_arrays(self.cache, KIND, self.place, _packed(self.texts), about, replace=True):
+            self.kept = len(self.texts)
+        after = time.monotonic()
+        self.due = after + max(KEEP_SECONDS, (after - before) / KEEP_SHARE)
+
+    def keep_what_there_is(self) -> None:
+        """Before the process ends: what is not in the cache yet goes there."""
+        if len(self.texts) > self.kept:
+            self.keep()
+        if self.kept > self.found:
+            say(f"{self.kept:,} texts of the teacher are kept; the same command goes on from there")
 
 
 def _decoded(teacher: Loaded, text: list[int]) -> str:

@@ -28,6 +28,7 @@ from stillery.jobs.taught import as_taught
 from stillery.jobs.teacher_texts import TeacherTexts, teacher_texts
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, supplementary_named, text_parts_of, written_out
+from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.text_student import make_generator
 from stillery.jobs.writing import Writing
@@ -58,16 +59,18 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     texts: TextExamples | None = None
     student: Student | None = None
     conditions: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
     if out is not None:
         with faults.catch():
             check_place(out)
     check_training(run.training, faults)
+    check_no_classes(run.data, faults)
     if run.data.unlabelled:
         faults.add("--unlabelled is for classifiers: a model that writes text needs texts to write")
     if asked.clear("teacher"):
         with faults.catch():
             teacher = load_generator(run.teacher)
-            run = as_taught(asked, faults)
+            run, notes = as_taught(asked, faults)
     if asked.clear("method"):
         with faults.catch():
             if teacher is not None:
@@ -142,6 +145,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         drop_start=run.method.drop_start,
         stages=recipe.stages,
         origin=student.origin,
+        notes=notes,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs=_pairs(recipe.stages, student, teacher, ild_teacher or teacher, clock),
     )  # fmt: skip
@@ -178,6 +182,8 @@ def _recipe(method: MethodSettings, own: Recipe | None, teacher: Loaded | None) 
     if teacher is None:
         return recipe
     which: Any = method.stacks
+    if which != "both" and not any(match.stack is None for stage in recipe.stages for match in stage.matches):
+        raise Fault(f"--stacks {which}: the method matches no layers, or names their stack itself; leave it at both")
     return on_stacks(recipe, kind_of(teacher.model.config), which=which, cross_attention=method.cross_attention)
 
 

@@ -10,6 +10,7 @@ from stillery.evaluate.generate import Decoding
 from stillery.faults import Gathered
 from stillery.jobs.inputs import check_batch_size, to_device
 from stillery.jobs.outputs import check_file
+from stillery.jobs.seen import warn_of_seen
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.text_inputs import Reading, TextScored, meant_for, text_to_score
 from stillery.jobs.text_kind import check_no_classes
@@ -58,6 +59,7 @@ def run_text_evaluate(
     assert loaded is not None and scored is not None
     if scored.note:
         say(scored.note)
+    warn_of_seen(model, data, part)
     readers = [_Reader.of(loaded, data, writing)]
     if teacher is not None:
         other, settled = theirs or (data, writing)

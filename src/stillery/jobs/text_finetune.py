@@ -14,6 +14,7 @@ from stillery.jobs.settings import EXAMPLES, Asked, Finetune
 from stillery.jobs.taught import as_taught
 from stillery.jobs.text_conditions import drawn
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of, written_out
+from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.writing import Writing
 from stillery.models.load import Loaded, fingerprint, load_generator
@@ -30,10 +31,12 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
     model: Loaded | None = None
     reading: Reading | None = None
     conditions: dict[str, Any] = {}
+    notes: tuple[str, ...] = ()
     if out is not None:
         with faults.catch():
             check_place(out)
     check_training(run.training, faults)
+    check_no_classes(run.data, faults)
     if run.data.unlabelled:
         faults.add("--unlabelled is for stillery distill: fine-tuning learns from the right texts")
     if run.restart.restarts:
@@ -46,7 +49,7 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
     if asked.clear("model"):
         with faults.catch():
             model = load_generator(run.model)
-            run = as_taught(asked, faults)
+            run, notes = as_taught(asked, faults)
             reading = Reading.of(run.data, run.writing, [model.model.config])
             reading.check(model.tokenizer)
             decoding = decoding_of(run.decoding, reading, [model.model.config])
@@ -60,6 +63,7 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
         model=model.model,
         tokenizer=model.tokenizer,
         teacher=None,
+        notes=notes,
         conditions=conditions,
         stages=(Stage(),),
         origin=(f"weights of {run.model}",),

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from stillery.faults import Fault, Gathered
-from stillery.jobs.settings import DataSettings, DecodingSettings, Distill, Finetune, TextSettings
+from stillery.jobs.settings import Asked, DataSettings, DecodingSettings, Distill, Run, TextSettings, setting_names
 from stillery.models.load import model_kind
 from stillery.setting import option_name
 
@@ -21,10 +21,11 @@ def writes_text(model: str) -> bool | None:
         return None
 
 
-def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
+def check_no_text(asked: Asked[Run], faults: Gathered) -> None:
     """Note every setting of a classifier's run that is for models that write text."""
+    run, given = asked.run, _said(asked)
     check_no_search(run.writing, run.decoding, faults)
-    names: list[str] = []
+    names = [name for group in (TextSettings, DecodingSettings) for name in setting_names(group) if name in given]
     if isinstance(run, Distill):
         student, method = run.student, run.method
         extra = {"encoder_layers": student.encoder_layers, "decoder_layers": student.decoder_layers,
@@ -32,9 +33,15 @@ def check_no_text(run: Finetune | Distill, faults: Gathered) -> None:
                  "freeze_embeddings": student.freeze_embeddings, "tie_embeddings": student.tie_embeddings,
                  "copy_embeddings": student.copy_embeddings, "cross_attention": method.cross_attention or None,
                  "sequence_level": method.sequence_level or None, "on_policy": method.on_policy or None,
-                 "drop_start": method.drop_start or None}  # fmt: skip
-        names += [name for name, value in extra.items() if value is not None]
+                 "drop_start": method.drop_start or None,
+                 "stacks": method.stacks if method.stacks != "both" else None}  # fmt: skip
+        names += [name for name, value in extra.items() if value is not None or name in given]
     refuse_text(names, faults)
+
+
+def _said(asked: Asked[Run]) -> frozenset[str]:
+    """The settings that somebody gave; a run file that a run wrote has them all, and nobody gave those."""
+    return frozenset() if "job" in asked.given else asked.given
 
 
 def check_no_search(writing: TextSettings, decoding: DecodingSettings, faults: Gathered) -> None:

@@ -31,7 +31,7 @@ def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> tup
     assert settings.init is not None
     faults = Gathered()
     given = {"--head": settings.head if settings.head != "fresh" else None, "--reuse": settings.reuse,
-             "--projector": settings.projector}  # fmt: skip
+             "--projector": settings.projector, "--allow-custom-head": settings.allow_custom_head}  # fmt: skip
     for name in (name for name, value in given.items() if value is not None):
         faults.add(f"{name} is for classifiers: a model that writes text keeps its own head")
     student: Student | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -13,6 +14,7 @@ from stillery.models.custom import write_custom
 from stillery.models.past import deeper_than_its_past
 from stillery.models.projected import folded, is_custom
 from stillery.models.quiet import quiet
+from stillery.models.saving import saving
 
 __all__ = ["export"]
 
@@ -27,7 +29,7 @@ def export(
     head on a copy. A model whose head cannot fold is written so that only stillery loads it
     (`stillery.models.custom`).
     """
-    with quiet(), atomic_folder(folder) as part:
+    with quiet(), saving(folder), atomic_folder(folder) as part:
         if is_custom(model):
             write_custom(model, part)
         else:
@@ -37,5 +39,8 @@ def export(
                 generation.eos_token_id = list(ends) if len(ends) > 1 else ends[0]
                 generation.use_cache = False if deeper_than_its_past(model) else generation.use_cache
                 generation.save_pretrained(part)
+        for weights in part.glob("*.safetensors"):
+            # safetensors lets nobody but the owner read what it writes, whatever the user's umask says.
+            shutil.copymode(part / "config.json", weights)
         tokenizer.save_pretrained(part)
         (part / "README.md").write_text(card, encoding="utf-8")

@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from stillery.atomic import atomic_file, atomic_folder, remove_leftovers
 from stillery.faults import Fault
+from stillery.models.saving import saving
 
 __all__ = [
     "Progress",
@@ -95,13 +96,13 @@ def _optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> d
 
 def save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
     """Write the position of a run; the one before stays until this one is whole."""
-    before = _places(folder)
-    with atomic_folder(folder / "checkpoints" / f"step-{progress.step}") as part:
+    before, place = _places(folder), folder / "checkpoints" / f"step-{progress.step}"
+    with saving(place), atomic_folder(place) as part:
         save_file(_tensors(module), part / _WEIGHTS)
         save_file(_optimiser_tensors(module, optimiser), part / _OPTIMISER)
         (part / _STATE).write_text(json.dumps(asdict(progress)), encoding="utf-8")
     for old in before:
-        if old.name != f"step-{progress.step}":
+        if old.name != place.name:
             shutil.rmtree(old)
     for old in (folder / "checkpoints").glob("best-*.safetensors"):
         if old != _best(folder, progress.best_step):
@@ -168,7 +169,7 @@ def _best(folder: Path, step: int | None) -> Path:
 
 def save_best(folder: Path, module: nn.Module, step: int) -> None:
     """Keep these weights as the best so far; earlier ones go when the next position is saved."""
-    with atomic_file(_best(folder, step)) as part:
+    with saving(_best(folder, step)), atomic_file(_best(folder, step)) as part:
         save_file(_tensors(module), part)
 
 
