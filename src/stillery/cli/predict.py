@@ -7,13 +7,13 @@ from typing import Annotated, Any
 
 import typer
 
-from stillery.cli.options import with_settings
+from stillery.cli.options import as_searched, with_settings
 from stillery.jobs.settings import DecodingSettings
 
 __all__ = ["predict"]
 
 
-@with_settings(DecodingSettings)
+@with_settings(DecodingSettings, defaults=as_searched())
 def predict(
     settings: dict[str, Any],
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
