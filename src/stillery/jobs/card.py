@@ -37,6 +37,7 @@ _SEARCH = {"beams": "num_beams", "no_repeat_ngram": "no_repeat_ngram_size", "sam
 """What transformers calls the settings of a search that have another name there."""
 
 _SAMPLING = ("temperature", "top_p")
+"""What a search does not look at: a run's texts are never drawn."""
 
 
 def _tag(facts: Facts, writes: str | None) -> str:
@@ -61,9 +62,7 @@ def _writing(facts: Facts, decoding: Mapping[str, Any]) -> list[str]:
     else:
         auto, shown = "AutoModelForSeq2SeqLM", f"{reading.prefix!r} + source" if reading.prefix else "source"
         cut, written = f"truncation=True, max_length={reading.max_source}, ", "written[0]"
-    search = {
-        _SEARCH.get(name, name): value for name, value in decoding.items() if name not in ("temperature", "top_p")
-    }
+    search = {_SEARCH.get(name, name): value for name, value in decoding.items() if name not in _SAMPLING}
     return [
         f"from transformers import {auto}, AutoTokenizer",
         "",
