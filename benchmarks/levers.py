@@ -6,7 +6,7 @@ operation by operation or as replayed CUDA graphs. All runs of a method see the 
 their losses are compared too: the largest relative difference from the first run, over the first steps.
 
 With --operations nothing is timed: it counts the operations that a step starts, which is what a recorded step of a
-small model costs, and needs no GPU.
+small model costs, and needs no GPU. With --waits it counts how often the host waits for a GPU in a step, graphs aside.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import json
 import os
 import tempfile
 import time
+import warnings
 from itertools import pairwise, product
 from pathlib import Path
 from statistics import median
@@ -134,30 +135,50 @@ class Operations(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def operations(method: str, teacher, data: TrainingData, cache: str, arguments) -> float:
-    """Operations that a step starts, the making of its batch included: what four steps more come to."""
+def of_a_step(counter, method: str, teacher, data: TrainingData, cache: str, arguments) -> float:
+    """What is counted in a step that is not recorded, its batch included: what four steps more come to, by four."""
     counts = []
     # The first run fills the store.
     for steps in (2, 2, 6):
         limited = argparse.Namespace(**vars(arguments) | {"max_steps": steps, "epochs": steps, "log_every": 10**9})
-        with Operations() as counted:
+        with counter() as counted:
             one_run(method, teacher, data, {"cache": cache, "graph": "off"}, limited)
         counts.append(counted.count)
     return (counts[2] - counts[1]) / 4
 
 
-def count(teacher, data: TrainingData, arguments) -> None:
-    """Print the operations of a step of each method, beside those of fine-tuning the student."""
-    table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers, operations a step starts")
-    for name in ("method", "teacher", "operations", "of none"):
+class Waits:
+    """Counts how often the host waits for the GPU, as torch itself warns of it."""
+
+    def __enter__(self) -> Waits:
+        self.caught = warnings.catch_warnings(record=True)
+        self.found = self.caught.__enter__()
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        torch.cuda.set_sync_debug_mode("default")
+        self.caught.__exit__(*error)
+
+    @property
+    def count(self) -> int:
+        return sum("synchronizing CUDA operation" in str(one.message) for one in self.found)
+
+
+def count(what: str, teacher, data: TrainingData, arguments) -> None:
+    """Print the operations, or the waits, of a step of each method beside those of fine-tuning the student."""
+    counter = {"operations": Operations, "waits": Waits}[what]
+    table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers, {what} of a step")
+    for name in ("method", "teacher", what, "of none"):
         table.add_column(name, justify="left" if name in ("method", "teacher") else "right")
     plans = [("none", "off"), *((method, cache) for method in arguments.methods for cache in arguments.cache)]
     floor = None
     for method, cache in plans:
-        found = operations(method, teacher, data, cache, arguments)
-        floor = floor or found
+        found = of_a_step(counter, method, teacher, data, cache, arguments)
+        floor = found if floor is None else floor
         shown = "-" if method == "none" else {"on": "store", "off": "live"}[cache]
-        table.add_row(method, shown, f"{found:.0f}", f"{found / floor:.2f}")
+        table.add_row(method, shown, f"{found:g}", f"{found / floor:.2f}" if floor else "-")
     Console(width=120).print(table)
 
 
@@ -183,8 +204,11 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="Each run once more, the student by torch.compile.")
     parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
+    parser.add_argument("--waits", action="store_true", help="Count the waits of a step for the GPU, time nothing.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
+    if arguments.waits and arguments.device != "cuda":
+        parser.error("--waits: nobody waits for a CPU; it needs a GPU")
     os.environ.setdefault("ACCELERATE_USE_CPU", "true" if arguments.device == "cpu" else "false")
 
     data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
@@ -197,8 +221,8 @@ def main() -> None:
     found, worst = [], 0.0
     with tempfile.TemporaryDirectory() as cache:
         os.environ["STILLERY_CACHE"] = cache
-        if arguments.operations:
-            count(teacher, data, arguments)
+        if arguments.operations or arguments.waits:
+            count("waits" if arguments.waits else "operations", teacher, data, arguments)
             return
         # The floor: the same student without a teacher.
         plans = [("none", lever) for lever in levers if lever["cache"] == levers[0]["cache"]]

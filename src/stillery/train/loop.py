@@ -21,7 +21,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
 
-from stillery.models.attention import for_any_length
+from stillery.models.attention import for_any_length, unread_masks
 from stillery.progress import Bar, bar
 from stillery.train import checkpoint
 from stillery.train.ahead import ahead
@@ -77,6 +77,7 @@ def accelerator_for(precision: str) -> Accelerator:
 
 
 @for_any_length()
+@unread_masks()
 def train(
     objective: Objective,
     data: Trainable,
