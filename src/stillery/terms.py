@@ -16,7 +16,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillery.faults import Fault
-from stillery.parts._side_by_side import side_by_side
 from stillery.parts._wide import wide
 from stillery.parts.distance import cosine, mse, normalised_mse
 from stillery.parts.divergence import DIVERGENCES, logit_mse, per_label
@@ -189,11 +188,11 @@ def stage_terms(
     mixed: Mixed | None = None,
 ) -> dict[str, Tensor]:
     """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name."""
-    terms: dict[str, Callable[[], Tensor]] = {}
+    terms: dict[str, Tensor] = {}
     if stage.hard_weight:
-        terms["hard"] = partial(_hard, student["plain"], labels, kind)
+        terms["hard"] = _hard(student["plain"], labels, kind)
     if stage.prediction is not None:
-        terms["soft"] = partial(_soft, stage.prediction, student["plain"], teacher["plain"].logits, kind)
+        terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, kind)
     for match in stage.matches:
         left, right = (next(iter(views.values())).stack(match.stack) for views in (student, teacher))
         pairs = match.pairs(left.depth, right.depth, clock)
@@ -204,31 +203,17 @@ def stage_terms(
         if match.against == "student":
             if mixed is None:
                 raise Fault(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
-            terms[match.name] = partial(_consistency, match, pairs, student, mixed)
+            terms[match.name] = _consistency(match, pairs, student, mixed)
         elif match.judge is not None:
             assert judges is not None and index is not None
             batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score")
             rows = _judged(match, pairs, student[match.view].stack(match.stack), teacher[match.view].stack(match.stack))
-            terms[match.name] = partial(judges[match.shared or match.name], rows, batch)
+            terms[match.name] = judges[match.shared or match.name](rows, batch)
         else:
             ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
             projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
-            terms[match.name] = partial(_match_term, match, pairs, ours, theirs, projection, flow)
-    if kind == "text":
-        # Over a vocabulary the kernels are large enough; side by side they would only hold more memory at once.
-        return {name: term() for name, term in terms.items()}
-    values = side_by_side(list(terms.values()), using=lambda: _shared(student, teacher, labels))
-    return dict(zip(terms, values, strict=True))
-
-
-def _shared(student: Views, teacher: Views, labels: Tensor | None) -> list[Tensor]:
-    """Every tensor that terms may look at."""
-    found = [] if labels is None else [labels]
-    for shown in (*student.values(), *teacher.values()):
-        found += [shown.logits, *([] if shown.targets is None else [shown.targets])]
-        for stack in (shown.encoder, shown.decoder):
-            found += [] if stack is None else _tensors(stack)
-    return found
+            terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow)
+    return terms
 
 
 def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[tuple[Tensor, list[Tensor]]]:
@@ -288,10 +273,9 @@ def _match_term(
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
     if flow is None and _at_once(match, pairs, projection):
         return _all_at_once(match, student, teacher, pairs, projection)
-    tasks = [
-        partial(_pair_distance, match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)
-    ]
-    distances = torch.stack(side_by_side(tasks, using=lambda: [*_tensors(student), *_tensors(teacher)]))
+    distances = torch.stack(
+        [_pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
+    )
     if flow is not None:
         weighed: Tensor = flow(distances.detach()) * distances
         return weighed.sum()
@@ -326,14 +310,6 @@ def _all_at_once(match: Match, student: Shown, teacher: Shown, pairs: Pairs, pro
     if (match.reduction == "sum") == (match.over_pairs == "sum"):
         return found
     return found * len(pairs) if match.over_pairs == "sum" else found / len(pairs)
-
-
-def _tensors(shown: Shown) -> list[Tensor]:
-    """Everything that a stack showed."""
-    found = [shown.mask]
-    for value in vars(shown).values():
-        found += value.values() if isinstance(value, Mapping) else []
-    return found
 
 
 def _pair_distance(

@@ -1,4 +1,4 @@
-"""Learning rate, stage lengths and seeds as functions of the step."""
+"""Learning rate and stage lengths as functions of the step."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillery.train.schedule import learning_rate, stage_lengths, step_seed
+from stillery.train.schedule import learning_rate, stage_lengths
 
 
 def test_rate_rises_then_falls_and_every_step_counts() -> None:
@@ -26,9 +26,3 @@ def test_stages_share_out_every_step(shares: list[float], more: int) -> None:
     lengths = stage_lengths(steps, shares)
     assert sum(lengths) == steps
     assert min(lengths) >= 1
-
-
-def test_seeds_differ_by_everything_that_differs() -> None:
-    seeds = {step_seed(a, b, c, d) for a in range(3) for b in range(3) for c in range(3) for d in range(3)}
-    assert len(seeds) == 81
-    assert step_seed(1, 2, 3, 4) == step_seed(1, 2, 3, 4)

@@ -106,13 +106,15 @@ class Wanted:
     @property
     def layers(self) -> dict[str, Collection[int]]:
         """The layers of which each thing is wanted."""
-        names = (each.name for each in fields(self) if each.name not in ("raw_last", "first_of_last"))
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in _SHOWN}
 
     @property
     def last(self) -> int:
         """The last layer of which anything is wanted."""
         return int(max(layer for layers in self.layers.values() for layer in layers))
+
+
+_SHOWN = tuple(each.name for each in fields(Wanted) if each.name not in ("raw_last", "first_of_last"))
 
 
 def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

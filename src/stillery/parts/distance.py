@@ -22,7 +22,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillery.parts._unit import unit
 from stillery.parts._wide import wide
 
 __all__ = [
@@ -35,6 +34,9 @@ __all__ = [
     "normalised_mse",
     "released_attention_mse",
 ]
+
+# Rows shorter than this are not made longer than they are by it.
+_LEAST = 1e-12
 
 REDUCTIONS = ("mean", "batchmean", "rowmean", "sum", "batchmean_twice")
 
@@ -74,12 +76,16 @@ def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tens
     return mean_row if reduction == "batchmean" else mean_row / rows.shape[0]
 
 
-def _reduce_all(total: Tensor, reduction: str, rows: tuple[int, ...], width: int) -> Tensor:
-    """Reduce the sum of everything, where everything counts: how much that is needs no counting."""
+def _reduce_all(total: Tensor, reduction: str, rows: tuple[int, ...], width: int, squared: int = 1) -> Tensor:
+    """Reduce the sum of everything, where everything counts: how much that is needs no counting.
+
+    `squared` is by how much the elements' squares are too large.
+    """
     count = max(math.prod(rows), 1)
     by = {"sum": 1, "mean": count * width, "rowmean": count * width, "batchmean": count}
     by["batchmean_twice"] = count * (rows[0] if rows else 1)
-    return total if by[_known(reduction)] == 1 else total / by[reduction]
+    divisor = by[_known(reduction)] * squared
+    return total if divisor == 1 else total / divisor
 
 
 def _known(reduction: str) -> str:
@@ -114,9 +120,15 @@ def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None,
     """Squared error after scaling each row to unit length: PKD, L_PT (eq. 7); RAIL-KD (eq. 2).
 
     Per row the sum is 2 - 2 cos, between 0 and 4. PKD's paper writes the sum; its released code, and beta of 10 to
-    1000, mean the `mean` over all elements.
+    1000, mean the `mean` over all elements. A row of zeros stays one.
     """
-    return mse(unit(wide(student)), unit(wide(teacher)), mask, reduction)
+    width = student.shape[-1]
+    # Rows of mean square 1, not of sum 1: on a GPU that is one operation, and one for its gradient.
+    ours, theirs = (F.rms_norm(wide(rows), (width,), eps=_LEAST**2 / width) for rows in (student, teacher))
+    if mask is None:
+        total = F.mse_loss(ours, theirs, reduction="sum")
+        return _reduce_all(total, reduction, tuple(student.shape[:-1]), width, squared=width)
+    return mse(ours, theirs, mask, reduction) / width
 
 
 def cosine(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
@@ -204,7 +216,7 @@ def contrastive(
 
     Rows are scaled to unit length. It depends on who shares a batch, so accumulation changes it.
     """
-    rows, others = unit(wide(student)), unit(wide(teacher))
+    rows, others = (F.normalize(wide(rows), dim=-1) for rows in (student, teacher))
     if mask is not None:
         rows, others = rows[mask.to(torch.bool)], others[mask.to(torch.bool)]
     scores = rows @ others.T / temperature

@@ -6,7 +6,7 @@ trained, so the optimiser, clipping, checkpoints and every process see it; the e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -43,12 +43,17 @@ class Projection(nn.Module):
 
     def together(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
         """Project the rows of all pairs, [pairs, rows, width], each by its own maps, at once."""
-        sides = (student, self.student), (teacher, self.teacher)
-        projected = [rows if maps is None else _mapped(rows, maps) for rows, maps in sides]
-        return projected[0], projected[1]
+        if self.student is None or self.teacher is None or student.shape != teacher.shape:
+            sides = (student, self.student), (teacher, self.teacher)
+            ours, theirs = (rows if maps is None else _mapped(rows, maps) for rows, maps in sides)
+            return ours, theirs
+        # As many matrices again in one product cost less than two products.
+        maps = [one for side in (self.student, self.teacher) for one in side for _ in range(len(student) // len(side))]
+        ours, theirs = _mapped(torch.cat([student, teacher]), maps).chunk(2)
+        return ours, theirs
 
 
-def _mapped(rows: Tensor, maps: nn.ModuleList) -> Tensor:
+def _mapped(rows: Tensor, maps: Iterable[nn.Module]) -> Tensor:
     """Rows [pairs, rows, width] by a linear map for each pair, or one for all."""
     linear = [one for one in maps if isinstance(one, nn.Linear)]
     if len(linear) == 1:

@@ -77,13 +77,19 @@ def _pool(stack: Shown, layer: int) -> View:
     return View((states * weights).sum(1) / count)
 
 
+_ALONE = 1e4
+"""A score so much larger than 0 that nothing is left for what has 0."""
+
+
 def _all_pooled(stack: Shown, layers: Sequence[int]) -> Tensor:
     states = [stack.hidden[layer] for layer in layers]
     if states[0].shape[1] == 1:
         # Texts of one token, as a teacher's store shows its means again: that token is real.
         return _all_cls(stack, layers)
-    weights, count = _real(stack, states[0])
-    return torch.stack([(each * weights).sum(1) for each in states]) / count
+    # The share of each token in its text's mean, [batch, 1, tokens]: 1 / n, and 0 for padding, of which n are real.
+    shares = torch.softmax(stack.mask * _ALONE, dim=-1, dtype=states[0].dtype).unsqueeze(1)
+    # A product of matrices: one pass over the states each way, where weighing and adding up are two.
+    return torch.stack([torch.bmm(shares, each).squeeze(1) for each in states])
 
 
 def _real(stack: Shown, like: Tensor) -> tuple[Tensor, Tensor]:

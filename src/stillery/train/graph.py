@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 from accelerate import Accelerator
 from torch import Tensor
@@ -23,9 +24,10 @@ from stillery.terms import flat_layers
 from stillery.train.cut import Part
 from stillery.train.objective import Objective
 from stillery.train.said import Said, spoken
-from stillery.train.schedule import step_seed
+from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.settings import Training
 from stillery.train.step import Step
+from stillery.train.store_files import bits
 from stillery.train.store_plan import What
 
 __all__ = ["Graphs", "Packed", "graphs_for", "own_stream", "packed", "same_step", "tensors_of", "why_not"]
@@ -183,8 +185,10 @@ def packed(objective: Objective, part: Part, clock: Clock) -> Packed:
     tensors = tensors_of(part, slots)
     places, size = _layout(tensors)
     memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
+    # Not by torch: at each of its calls the thread that takes the steps may run, and to and fro costs more than this.
+    into = memory.numpy()
     for name, tensor in tensors.items():
-        _view(memory, places[name], tensor).copy_(tensor)
+        into[places[name] : places[name] + tensor.nbytes] = bits(tensor).reshape(-1).view(np.uint8)
     return Packed(part=part, key=key, slots=slots, memory=memory)
 
 
@@ -263,7 +267,8 @@ class Graphs:
 
     def _replay(self, recorded: _Recorded, one: Packed, clock: Clock) -> Said:
         recorded.reads.copy_(one.memory, non_blocking=True)
-        torch.manual_seed(step_seed(clock.seed, clock.step, 0, self.step.accelerator.process_index))
+        accelerator = self.step.accelerator
+        seed_generators(step_seed(clock.seed, clock.step, 0, accelerator.process_index), accelerator.device)
         recorded.graph.replay()
         # The next replay writes over them.
         *values, norm = recorded.writes.clone().split([len(recorded.names) + 1, 1])

@@ -239,7 +239,7 @@ def _stage(
                 shown.advance(note=f"{recipe.name}: {note(numbers)}")
                 if log is not None:
                     log.write("train", step + 1, stage=recipe.name, epoch=clock.epoch + 1, lr=rate, **numbers,
-                              seconds=round(progress.seconds, 3))  # fmt: skip
+                              seconds=round(progress.seconds, 4))  # fmt: skip
             else:
                 shown.advance()
             ends_epoch = (step + 1 - start) % per_epoch == 0

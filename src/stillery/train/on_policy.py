@@ -27,7 +27,7 @@ from stillery.models.sampling import AS_THEY_ARE, PLAINLY
 from stillery.recipe import Clock, Rows
 from stillery.train.cut import Part
 from stillery.train.data import counted, shown_rows
-from stillery.train.schedule import step_seed
+from stillery.train.seeds import seed_generators, step_seed
 
 __all__ = ["OnPolicy", "on_policy", "writes_itself"]
 
@@ -58,7 +58,7 @@ def on_policy(
     """The micro-batches of a step with what the student writes as targets, and their shares of the rows it wrote."""
     written = []
     for number, part in enumerate(parts):
-        torch.manual_seed(step_seed(clock.seed, clock.step, number, accelerator.process_index))
+        seed_generators(step_seed(clock.seed, clock.step, number, accelerator.process_index), accelerator.device)
         with accelerator.autocast():
             written.append(_written(student, part.batch, policy))
     rows = [_rows(batch, student, policy.drop_start) for batch in written]

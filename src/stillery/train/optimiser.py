@@ -29,7 +29,9 @@ def adamw(module: nn.Module, lr: float, weight_decay: float) -> torch.optim.Adam
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of all groups."""
     for group in optimiser.param_groups:
-        if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
-        else:
+        if not isinstance(group["lr"], Tensor):
             group["lr"] = rate
+    # Groups may share one tensor.
+    for there in {id(group["lr"]): group["lr"] for group in optimiser.param_groups}.values():
+        if isinstance(there, Tensor):
+            there.fill_(rate)

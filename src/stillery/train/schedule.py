@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["learning_rate", "stage_lengths", "step_seed"]
+__all__ = ["learning_rate", "stage_lengths"]
 
 
 def learning_rate(peak: float, step: int, steps: int, warmup: float) -> float:
@@ -37,8 +37,3 @@ def stage_lengths(steps: int, shares: Sequence[float]) -> list[int]:
             lengths[int(np.argmax(lengths))] -= 1
             lengths[index] += 1
     return lengths
-
-
-def step_seed(seed: int, step: int, micro_batch: int, process: int) -> int:
-    """The seed of dropout in one forward pass, so that nothing random depends on what ran before."""
-    return int(np.random.SeedSequence([seed, step, micro_batch, process]).generate_state(1, np.uint32)[0])

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
-import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
@@ -18,7 +17,7 @@ from stillery.train.cut import Part
 from stillery.train.needs import needs_of
 from stillery.train.objective import Losses, Objective
 from stillery.train.said import Said, spoken
-from stillery.train.schedule import step_seed
+from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.teacher import Teacher
 
 __all__ = ["Step", "teaching_views"]
@@ -51,7 +50,8 @@ class Step:
         said = Said(step=clock.step + 1)
         for number, part in enumerate(parts):
             with self._gradients_shared(number == len(parts) - 1):
-                torch.manual_seed(step_seed(clock.seed, clock.step, number, self.accelerator.process_index))
+                chosen = step_seed(clock.seed, clock.step, number, self.accelerator.process_index)
+                seed_generators(chosen, self.accelerator.device)
                 losses = self.losses(part, clock)
                 said.add(list(losses.terms), spoken(losses), part.batch.ids)
                 if grad_norms:

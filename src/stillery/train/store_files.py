@@ -27,7 +27,7 @@ from torch import Tensor
 from stillery.atomic import atomic_file
 from stillery.data.cache import META
 
-__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "locked"]
+__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "bits", "locked"]
 
 DTYPES: dict[str, tuple[type[np.generic], torch.dtype]] = {
     "fp32": (np.float32, torch.float32),
@@ -135,7 +135,7 @@ class BlockWriter:
         cast = rows.detach().to(DTYPES[self.array.dtype][1])
         if bool((~torch.isfinite(cast) & torch.isfinite(rows)).any()):
             return False
-        found = _bits(cast.cpu().contiguous()).data
+        found = bits(cast.cpu().contiguous()).data
         self.digest.update(found)
         self.file.write(found)
         return True
@@ -174,7 +174,7 @@ class Rows:
 
     def at(self, places: NDArray[np.int64], found: Tensor, parts: int = 1) -> None:
         """Read the rows at these places, [..., width]; where a row has equal parts, places count those."""
-        values, into = self._values.reshape(-1, self.width // parts), _bits(found)
+        values, into = self._values.reshape(-1, self.width // parts), bits(found)
         for start in range(0, places.shape[-1], self._most):
             some = slice(start, start + self._most)
             np.take(values, places[..., some], axis=0, out=into[..., some, :], mode="clip")
@@ -182,7 +182,7 @@ class Rows:
 
     def runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], found: Tensor) -> None:
         """Read so many rows from each start, followed by zeros: [runs, most rows, width]."""
-        for run, start, length in zip(_bits(found), starts.tolist(), lengths.tolist(), strict=True):
+        for run, start, length in zip(bits(found), starts.tolist(), lengths.tolist(), strict=True):
             run[:length] = self._values[start : start + length]
             run[length:] = 0
             self._looked_at(1)
@@ -194,7 +194,7 @@ class Rows:
             self._seen = 0
 
 
-def _bits(values: Tensor) -> NDArray[Any]:
+def bits(values: Tensor) -> NDArray[Any]:
     """A tensor's memory as numpy has it."""
     return (values.view(torch.int16) if values.dtype is torch.bfloat16 else values).numpy()
 

@@ -1,0 +1,28 @@
+"""What is random in a step is a function of the step."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+
+__all__ = ["seed_generators", "step_seed"]
+
+
+def step_seed(seed: int, step: int, micro_batch: int, process: int) -> int:
+    """The seed of dropout in one forward pass, so that nothing random depends on what ran before."""
+    return int(np.random.SeedSequence([seed, step, micro_batch, process]).generate_state(1, np.uint32)[0])
+
+
+def seed_generators(seed: int, device: torch.device) -> None:
+    """Seed the generators of the CPU and of the device that is trained on, as `torch.manual_seed` seeds all there are.
+
+    That one writes down, for every kind of device that is not in use, from where it was called: on the host it takes
+    longer than starting a recorded step.
+    """
+    if device.type not in ("cpu", "cuda"):
+        torch.manual_seed(seed)
+        return
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        place = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.default_generators[place].manual_seed(seed)
