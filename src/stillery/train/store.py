@@ -49,7 +49,7 @@ FORMAT = 3
 BLOCK, CPU_BLOCK = 2048, 512
 """Examples of a block: what a filling that is killed loses."""
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
-TOKENS, CPU_TOKENS = 16384, 1024
+TOKENS, CPU_TOKENS = 8192, 1024
 # Batches that a GPU is ahead of what is written.
 _AHEAD = 2
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
