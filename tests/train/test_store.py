@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import os
 import shutil
@@ -29,7 +30,7 @@ from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
 from stillery.terms import Mixed
-from stillery.train.away import weights_on_disk
+from stillery.train.away import weights_at_home, weights_on_disk
 from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.needs import Needs
@@ -546,6 +547,32 @@ def test_a_teacher_that_is_put_away_still_answers(tmp_path: Path, teacher, stude
     assert layers.data_ptr() != place and teacher.model.classifier.weight.data_ptr() == head
     assert torch.equal(teacher.model(**batch.inputs).logits, before)
     assert not list(tmp_path.iterdir()), "the file has no name"
+
+
+def test_a_teacher_comes_home_to_the_weights_it_left(teacher, student_of: StudentOf, batch) -> None:
+    student, live = student_of(2), LiveTeacher(copy.deepcopy(teacher.model))
+    before = live.model(**batch.inputs).logits
+    places = {name: weight.data_ptr() for name, weight in live.model.named_parameters()}
+    live.bring(torch.device("meta"), comes_back=True)
+    assert {name: live.home[name].data_ptr() for name in places} == places
+    # Back on the only device there is here, with weights of zeros: what is right afterwards came from home.
+    live.model.to_empty(device="cpu")
+    live.model.load_state_dict({name: torch.zeros_like(weight) for name, weight in live.home.items()})
+    for name, buffer in teacher.model.named_buffers():
+        live.model.get_buffer(name).copy_(buffer)
+    student.classifier = live.model.classifier
+    weights_at_home(live, {id(one) for one in student.parameters()})
+    assert not student.classifier.weight.any(), "what a student shares stays"
+    weights_at_home(live)
+    assert {name: weight.data_ptr() for name, weight in live.model.named_parameters()} == places, "nothing is copied"
+    assert torch.equal(live.model(**batch.inputs).logits, before)
+
+
+def test_a_teacher_that_stays_or_is_here_already_leaves_nothing_behind(teacher) -> None:
+    for device, comes_back in (("meta", False), ("cpu", True)):
+        live = LiveTeacher(copy.deepcopy(teacher.model))
+        live.bring(torch.device(device), comes_back=comes_back)
+        assert not live.home and live.model.device.type == device
 
 
 def test_auto_measures_and_says(

@@ -16,12 +16,13 @@ __all__ = ["combined", "weight_digests", "weights_fingerprint"]
 
 def weights_fingerprint(model: PreTrainedModel, without: Collection[str] = ()) -> str:
     """A hash of a model's weights."""
-    return combined({name: digest for name, digest in weight_digests(model).items() if name not in without})
+    digests = weight_digests(model.state_dict())
+    return combined({name: digest for name, digest in digests.items() if name not in without})
 
 
-def weight_digests(model: PreTrainedModel) -> dict[str, str]:
+def weight_digests(weights: Mapping[str, Tensor]) -> dict[str, str]:
     """The sha256 of each of a model's weights, by its name; on all processors, as a large model has many."""
-    tensors = dict(sorted(model.state_dict().items()))
+    tensors = dict(sorted(weights.items()))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
 

@@ -16,7 +16,7 @@ from stillery.train.objective import Objective
 from stillery.train.store_read import StoredTeacher
 from stillery.train.teacher import LiveTeacher, Teacher
 
-__all__ = ["idle_teachers_away", "weights_on_disk"]
+__all__ = ["idle_teachers_away", "weights_at_home", "weights_on_disk"]
 
 _ALIGNED = 64
 
@@ -26,23 +26,25 @@ def idle_teachers_away(
     taught: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator, folder: Path
 ) -> Iterator[None]:
     """Keep teachers that nobody asks off the accelerator; on a CPU their weights go to a file in `folder`."""
-    present: dict[nn.Module, None] = {}
-    running: list[nn.Module] = []
+    present: dict[LiveTeacher, None] = {}
+    running: list[LiveTeacher] = []
     for stage, teacher in taught.items():
         if isinstance(teacher, StoredTeacher):
-            present[teacher.live.model] = None
+            present[teacher.live] = None
         elif isinstance(teacher, LiveTeacher):
-            present[teacher.model] = None
-            running += [teacher.model] if objective.stages[stage].needs_teacher else []
+            present[teacher] = None
+            running += [teacher] if objective.stages[stage].needs_teacher else []
     mixing = any(match.view == "mixed" for stage in objective.stages for match in stage.matches)
-    idle = [] if mixing else [model for model in present if model not in running]
+    idle = [] if mixing else [teacher for teacher in present if teacher not in running]
     trained = {id(parameter) for parameter in objective.parameters()}
-    for model in idle:
-        if accelerator.device.type == "cpu":
+    for teacher in present:
+        if teacher not in idle:
+            teacher.home.clear()
+        elif accelerator.device.type == "cpu":
             with suppress(OSError):
-                weights_on_disk(model, folder, trained)
+                weights_on_disk(teacher.model, folder, trained)
         else:
-            model.to("cpu")
+            weights_at_home(teacher, trained)
     if idle and accelerator.device.type == "cuda":
         # Matrix products keep 32 MB for each thread and stream that ever ran one, those that filled a store too.
         getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
@@ -50,8 +52,20 @@ def idle_teachers_away(
     try:
         yield
     finally:
-        for model in idle:
-            model.to(accelerator.device)
+        for teacher in idle:
+            teacher.model.to(accelerator.device)
+            teacher.home.clear()
+
+
+def weights_at_home(teacher: LiveTeacher, but: Collection[int] = ()) -> None:
+    """Take a teacher's weights off the accelerator; those that never left the host's memory need not be copied.
+
+    `but` are ids of parameters that stay: a student may share some.
+    """
+    model = teacher.model
+    for name, weight in {**model.state_dict(keep_vars=True), **dict(model.named_buffers())}.items():
+        if id(weight) not in but:
+            weight.data = teacher.home[name] if name in teacher.home else weight.data.cpu()
 
 
 def weights_on_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -> None:

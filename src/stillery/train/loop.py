@@ -35,12 +35,13 @@ from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 from stillery.train.optimiser import adamw, set_rate
 from stillery.train.prepare import Preparing
-from stillery.train.said import Said, note, stop_if_not_finite
+from stillery.train.said import note
 from stillery.train.schedule import learning_rate, stage_lengths
 from stillery.train.settings import Storing, Training
 from stillery.train.step import Step
 from stillery.train.store_use import stage_teachers
 from stillery.train.teacher import LiveTeacher, Teacher
+from stillery.train.telling import Telling
 
 __all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
 
@@ -116,7 +117,7 @@ def train(
     teachers = {"task": teacher, "supplementary": supplementary_teacher}
     for teaching in teachers.values():
         if teaching is not None:
-            teaching.model.to(accelerator.device)
+            teaching.bring(accelerator.device, comes_back=storing is not None and storing.cache != "off")
     sources = [supplementary if stage.data == "supplementary" else data for stage in objective.stages]
     lessons = lessons_of(objective, sources, teachers, lengths, window, settings.seed, progress.step)
     taught = stage_teachers(
@@ -205,7 +206,7 @@ def _stage(
         data=data, teacher=teacher, accelerator=accelerator, packs=graphs is not None,
     )  # fmt: skip
     steps = range(progress.step, start + length)
-    pending: list[Said] = []
+    telling = Telling(accelerator)
     module.train()
 
     with own_stream(device), closing(ahead(prepare, steps, AHEAD if device.type == "cuda" else 0)) as prepared:
@@ -226,30 +227,25 @@ def _stage(
                 said = graphs(whole, clock)
             else:
                 said = take([part.to(device) for part in parts], clock, grad_norms=grad_norms)
-            pending.append(said)
-            # Reading a loss back makes a GPU wait, so there it is done when something is written anyway.
-            if logs or device.type == "cpu":
-                stop_if_not_finite(pending)
-            objective.after_step(new_epoch=(step + 1 - start) % per_epoch == 0)
+            ends_epoch = (step + 1 - start) % per_epoch == 0
+            objective.after_step(new_epoch=ends_epoch)
+            due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
+            scores, saves = score is not None and (due or last), (step + 1) % settings.checkpoint_every == 0
+            telling.add(said, {"stage": recipe.name, "epoch": clock.epoch + 1, "lr": rate} if logs else None)
+            told = telling.told(wait=scores or saves or last)
 
             step_seconds = time.perf_counter() - began
             progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
-            if logs:
-                numbers = said.numbers(accelerator)
-                shown.advance(note=f"{recipe.name}: {note(numbers)}")
+            shown.advance()
+            for one, facts in told:
+                numbers = one.numbers(accelerator)
+                shown.advance(0, note=f"{recipe.name}: {note(numbers)}")
                 if log is not None:
-                    log.write("train", step + 1, stage=recipe.name, epoch=clock.epoch + 1, lr=rate, **numbers,
-                              seconds=round(progress.seconds, 4))  # fmt: skip
-            else:
-                shown.advance()
-            ends_epoch = (step + 1 - start) % per_epoch == 0
-            due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
-            if score is not None and (due or last):
-                stop_if_not_finite(pending)
+                    log.write("train", one.step, **facts, **numbers, seconds=round(progress.seconds, 4))
+            if score is not None and scores:
                 progress = _scored(score(objective.student), progress, objective, settings, folder, log)
                 module.train()
-            if (step + 1) % settings.checkpoint_every == 0 and not last and not progress.stopped:
-                stop_if_not_finite(pending)
+            if saves and not last and not progress.stopped:
                 if accelerator.is_main_process:
                     scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
                     checkpoint.save(folder, objective, optimiser, progress.after(scaler=scaler))

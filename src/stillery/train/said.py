@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from accelerate import Accelerator
@@ -37,6 +37,15 @@ class Said:
         self.ids.append(ids)
         self.values.append(values)
 
+    def tensors(self) -> list[Tensor]:
+        """All that is kept on the device, as vectors."""
+        return self.values + ([] if self.norm is None else [self.norm.reshape(1)])
+
+    def take(self, found: Iterator[Tensor]) -> None:
+        """Keep these in place of `tensors`."""
+        self.values = [next(found) for _ in self.values]
+        self.norm = None if self.norm is None else next(found)
+
     def add_gradients(self, losses: Losses, trained: Sequence[nn.Parameter]) -> None:
         """Add the norm of each term's own gradient; over micro-batches they are added up."""
         for name, term in losses.terms.items():
@@ -68,13 +77,13 @@ def note(numbers: dict[str, object]) -> str:
     return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
 
 
-def stop_if_not_finite(pending: list[Said]) -> None:
-    """Stop the run at the first step whose loss was not a finite number; forget the steps looked at."""
-    if not pending:
+def stop_if_not_finite(steps: Sequence[Said]) -> None:
+    """Stop the run at the first step whose loss was not a finite number."""
+    if not steps:
         return
     # One reading for all of them: each would make a GPU wait.
-    read = iter(torch.cat([values for said in pending for values in said.values]).tolist())
-    for said in pending:
+    read = iter(torch.cat([values for said in steps for values in said.values]).tolist())
+    for said in steps:
         for ids in said.ids:
             values = [next(read) for _ in range(len(said.names) + 1)]
             bad = [name for name, value in zip(said.names, values[1:], strict=True) if not math.isfinite(value)]
@@ -83,4 +92,3 @@ def stop_if_not_finite(pending: list[Said]) -> None:
                     f"step {said.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"
                     f"{' ...' if len(ids) > 40 else ''}; try a lower --lr or --precision fp32"
                 )
-    pending.clear()

@@ -258,7 +258,7 @@ class TeacherStore:
     def _weights(self) -> dict[bool, str]:
         """Fingerprints of all weights (True), and of those that layers depend on: a head may be new in every run."""
         model: PreTrainedModel = self.teacher.model
-        base, digests = model.base_model, weight_digests(model)
+        base, digests = model.base_model, weight_digests(self.teacher.home or model.state_dict())
         prefix = "" if base is model else f"{model.base_model_prefix}."
         below = {name: digests[prefix + name] for name in base.state_dict() if not name.startswith("pooler.")}
         return {True: combined(digests), False: combined(below)}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 import numpy as np
@@ -39,13 +39,23 @@ class Teacher(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class LiveTeacher:
-    """Runs the teacher's model on every batch; `drop_start` as for the student's `Objective`."""
+    """Runs the teacher's model on every batch; `drop_start` as for the student's `Objective`.
+
+    `home` are its weights in the host's memory, where it left them when it went to a GPU and may come back.
+    """
 
     model: PreTrainedModel
     drop_start: bool = False
+    home: dict[str, Tensor] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.model.eval().requires_grad_(False)
+
+    def bring(self, device: torch.device, *, comes_back: bool) -> None:
+        """Bring the model to a device; where it may come back, its weights also stay where they are."""
+        if comes_back and device.type != "cpu" and self.model.device.type == "cpu":
+            self.home.update(self.model.state_dict())
+        self.model.to(device)  # type: ignore[arg-type]
 
     def read(self, index: NDArray[np.int64], longest: int, needs: Needs) -> dict[What, Tensor] | None:
         """Nothing: it runs."""
