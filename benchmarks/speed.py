@@ -14,6 +14,8 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -28,6 +30,7 @@ from speed_benches import NAMES, PACKAGES, Asked, Bench, Side, benches
 from speed_inputs import SHAPES, made, prepare
 from speed_targets import Answer, Found, Ratio, later, memory, rate, ratios, whole
 
+from stillery.atomic import atomic_file
 from stillery.progress import say
 
 PEERS = Path(__file__).parent / "peers"
@@ -38,9 +41,9 @@ def missing(side: Side) -> bool:
     return side.peer in PACKAGES and importlib.util.find_spec(PACKAGES[side.peer]) is None
 
 
-def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str, lock: str | None) -> Answer:
-    """Train one side in a process of its own."""
-    common = {"inputs": str(inputs), "device": device, "clock": clock, "lock": lock}
+def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str, gate: Path) -> Answer:
+    """Train one side in a process of its own, which waits at the gate once it has loaded everything."""
+    common = {"inputs": str(inputs), "device": device, "clock": clock, "gate": str(gate)}
     job = {**common, "epochs": bench.epochs, "batch_size": bench.batch_size, **side.job}
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
     if device == "cpu":
@@ -62,28 +65,43 @@ def compared(
 ) -> tuple[Found, dict[str, str]]:
     """The answers of all sides, in turns, and why some have none; up to `together` of them load at the same time.
 
-    A GPU that has rested is faster for a while, so there the first side trains once more than is counted.
+    They train one at a time, and none while another loads. A GPU that has rested is faster for a while, so there the
+    first side trains once more than is counted.
     """
     answers: dict[str, list[Answer]] = {}
     without = {side.name: INSTALL for side in bench.sides if missing(side)}
-    with tempfile.NamedTemporaryFile() as lock, ThreadPoolExecutor(together) as pool:
-        held = lock.name if together > 1 else None
-        for turn in range(repeats):
-            sides = [side for side in bench.sides if side.name not in without]
-            if turn == 0 and device == "cuda" and sides:
-                pool.submit(run, sides[0], bench, inputs, device, clock, held)
-            tried = {side.name: pool.submit(run, side, bench, inputs, device, clock, held) for side in sides}
-            for name, future in tried.items():
-                try:
-                    answer = future.result()
-                except RuntimeError as error:
-                    say(f"{name} failed:\n{error}")
-                    without[name] = f"failed: {str(error).splitlines()[-1]}"
-                    answers.pop(name, None)
-                    continue
-                answers.setdefault(name, []).append(answer)
-                say(f"{bench.title}, {bench.shape}: {name}: {whole(answer):.2f} s")
-    return Found(bench, answers), without
+    sides = [side for side in bench.sides if side.name not in without]
+    turns = [*(sides[:1] if device == "cuda" else []), *sides * repeats]
+    for start in range(0, len(turns), together):
+        group = [side for side in turns[start : start + together] if side.name not in without]
+        for number, (side, answer) in enumerate(_one_by_one(group, bench, inputs, device, clock), start):
+            if isinstance(answer, RuntimeError):
+                say(f"{side.name} failed:\n{answer}")
+                without[side.name] = f"failed: {str(answer).splitlines()[-1]}"
+            elif number or device != "cuda":
+                answers.setdefault(side.name, []).append(answer)
+                say(f"{bench.title}, {bench.shape}: {side.name}: {whole(answer):.2f} s")
+    return Found(bench, {name: found for name, found in answers.items() if name not in without}), without
+
+
+def _one_by_one(
+    sides: Sequence[Side], bench: Bench, inputs: Path, device: str, clock: str
+) -> Iterator[tuple[Side, Answer | RuntimeError]]:
+    """Load all sides at once, then let one after the other train."""
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(max(len(sides), 1)) as pool:
+        tried = []
+        for number, side in enumerate(sides):
+            gate = Path(folder) / str(number)
+            gate.mkdir()
+            tried.append((side, gate, pool.submit(run, side, bench, inputs, device, clock, gate)))
+        while not all(future.done() or (gate / "ready").exists() for _, gate, future in tried):
+            time.sleep(0.02)
+        for side, gate, future in tried:
+            (gate / "go").touch()
+            try:
+                yield side, future.result()
+            except RuntimeError as error:
+                yield side, error
 
 
 def table_of(found: Found, without: dict[str, str]) -> Table:
@@ -121,6 +139,25 @@ def written(found: Found, without: dict[str, str]) -> dict[str, Any]:
     }  # fmt: skip
 
 
+def keep(path: Path, results: list[tuple[Found, dict[str, str]]], given: argparse.Namespace) -> None:
+    """Write what was found so far as JSON."""
+    setting = {
+        "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
+        "threads": torch.get_num_threads(),
+        "torch": torch.__version__,
+        "repeats": given.repeats,
+        "clock": given.clock,
+    }
+    content = {
+        "setting": setting,
+        "benches": [written(*one) for one in results],
+        "ratios": [asdict(ratio) | {"met": ratio.met} for ratio in ratios([one for one, _ in results])],
+    }
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_file(path) as part:
+        part.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
@@ -131,7 +168,7 @@ def main() -> None:
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=(32, 256), help="of steps")
     parser.add_argument("--repeats", type=int, default=1, help="turns of each side")
     parser.add_argument(
-        "--together", type=int, default=1, help="sides that load at the same time; one at a time trains all the same"
+        "--together", type=int, default=1, help="sides that load at the same time; then one after the other trains"
     )
     parser.add_argument(
         "--clock",
@@ -164,23 +201,10 @@ def main() -> None:
             inputs = made(folder, bench.shape, bench.examples, short=bench.short)
             results.append(compared(bench, inputs, given.device, given.repeats, given.clock, given.together))
             console.print(table_of(*results[-1]))
-    found = ratios([one for one, _ in results])
-    console.print(ratio_table(found))
-    if given.json:
-        setting = {
-            "device": torch.cuda.get_device_name() if given.device == "cuda" else "cpu",
-            "threads": torch.get_num_threads(),
-            "torch": torch.__version__,
-            "repeats": given.repeats,
-            "clock": given.clock,
-        }
-        content = {
-            "setting": setting,
-            "benches": [written(*one) for one in results],
-            "ratios": [asdict(ratio) | {"met": ratio.met} for ratio in found],
-        }
-        given.json.parent.mkdir(parents=True, exist_ok=True)
-        given.json.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+            if given.json:
+                # After every bench: who stops this one has the ones before.
+                keep(given.json, results, given)
+    console.print(ratio_table(ratios([one for one, _ in results])))
     if any(why != INSTALL for _, without in results for why in without.values()):
         sys.exit(1)
 

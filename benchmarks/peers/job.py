@@ -6,8 +6,8 @@ the device idle, when training starts and at the end of every epoch; loading and
 
 from __future__ import annotations
 
-import fcntl
 import json
+import os
 import platform
 import resource
 import sys
@@ -31,8 +31,8 @@ class Job:
     """One training run: of the student of `inputs`, by its teacher unless the method is none.
 
     `padding` is how a peer's batches are made: to 128 tokens, to their longest text (dynamic), or of texts of like
-    length (grouped). `cache` is stillery's. The clock is the wall's, or what the processor did for this process. With a
-    `lock` the job waits, once everything is loaded, until no other job that has it trains.
+    length (grouped). `cache` is stillery's. The clock is the wall's, or what the processor did for this process. At a
+    `gate` the job says, once everything is loaded, that it is ready, and waits until it may go.
     """
 
     inputs: str
@@ -45,7 +45,7 @@ class Job:
     lr: float = 5e-5
     cache: str = "on"
     clock: str = "wall"
-    lock: str | None = None
+    gate: str | None = None
 
     @property
     def place(self) -> Path:
@@ -78,13 +78,17 @@ class Watch:
         self.began = 0.0
         self.marks: list[float] = []
         self.steps = 0
-        self.lock = Path(job.lock).open("a") if job.lock else None  # noqa: SIM115
+        self.gate = Path(job.gate) if job.gate else None
 
     def start(self) -> None:
         self._wait()
-        if self.lock is not None:
-            # Held until this process ends.
-            fcntl.flock(self.lock, fcntl.LOCK_EX)
+        if self.gate is not None:
+            (self.gate / "ready").touch()
+            parent = os.getppid()
+            while not (self.gate / "go").exists():
+                if os.getppid() != parent:
+                    sys.exit("nobody waits for this side any more")
+                time.sleep(0.02)
         if self.cuda:
             torch.cuda.reset_peak_memory_stats()
         self.began = self.clock()
