@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
+import torch
 from text_tokenizers import word_tokenizer
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
@@ -65,6 +67,15 @@ def test_the_operations_of_a_step_are_counted() -> None:
     assert [row[:2] for row in rows] == [["none", "-"], ["rail-kd", "live"], ["rail-kd", "store"]]
     none, live, store = (int(row[2]) for row in rows)
     assert none < store < live, "a store spares the teacher's operations, not the comparing"
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="what is refused without a GPU")
+@pytest.mark.parametrize("command", [["replays.py"], ["levers.py", "--device", "cpu", "--waits"]])
+def test_what_only_a_gpu_can_show_is_refused_without_one(command: list[str]) -> None:
+    done = subprocess.run([sys.executable, ROOT / "benchmarks" / command[0], *command[1:]], capture_output=True,
+                          text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 2 and "Traceback" not in done.stderr
+    assert "no CUDA device is here" in done.stderr or "it needs a GPU" in done.stderr
 
 
 def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:
