@@ -5,8 +5,9 @@ SST-2's. Every run is the training loop itself; runs differ in one lever: the te
 operation by operation or as replayed CUDA graphs. All runs of a method see the same examples and the same dropout, so
 their losses are compared too: the largest relative difference from the first run, over the first steps.
 
-With --operations nothing is timed: it counts the operations that a step starts, which is what a recorded step of a
-small model costs, and needs no GPU. With --waits it counts how often the host waits for a GPU in a step, graphs aside.
+With --operations nothing is timed: it counts the operations that a step starts, on any device; what a GPU does in one,
+such as `rms_norm`, counts as several on a CPU. With --waits it counts how often the host waits for a GPU in a step,
+graphs aside.
 """
 
 from __future__ import annotations
