@@ -19,9 +19,8 @@ import os
 import tempfile
 import time
 import warnings
-from itertools import pairwise, product
+from itertools import product
 from pathlib import Path
-from statistics import median
 
 import numpy as np
 import pyarrow as pa
@@ -105,11 +104,12 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
     accelerator.free_memory()
     losses = {event["step"]: event["loss"] for event in events if event["event"] == "train"}
     times = {event["step"]: event["seconds"] for event in events if event["event"] == "train" and "seconds" in event}
+    # A line has the time at which its losses had arrived, and several may have arrived at once: the last one is exact.
     marks = sorted(step for step in times if step > per_epoch)
-    per_step = [(times[b] - times[a]) / (b - a) for a, b in pairwise(marks)]
+    per_step = (times[marks[-1]] - times[marks[0]]) / (marks[-1] - marks[0]) if len(marks) > 1 else None
     return {
         "method": method, **lever, "batch_size": arguments.batch_size, "precision": precision,
-        "steps": outcome.steps, "seconds": seconds, "step_ms": 1000 * median(per_step) if per_step else None,
+        "steps": outcome.steps, "seconds": seconds, "step_ms": 1000 * per_step if per_step else None,
         "memory_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None, "losses": losses,
     }  # fmt: skip
 
@@ -205,7 +205,7 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="Each run once more, the student by torch.compile.")
     parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
-    parser.add_argument("--waits", action="store_true", help="Count the waits of a step for the GPU, time nothing.")
+    parser.add_argument("--waits", action="store_true", help="Count a step's waits for the whole GPU, time nothing.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
     if arguments.waits and arguments.device != "cuda":

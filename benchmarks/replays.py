@@ -25,7 +25,9 @@ from stillery.train import loop
 
 def replayed(graphs: Any, rounds: int) -> float:
     """Milliseconds of a replay, over all kinds of step that were recorded."""
-    recorded = [one.graph for one in graphs.recorded.values()]
+    recorded = [one.graph for one in graphs.recorded.values()] if graphs is not None else []
+    if not recorded:
+        raise SystemExit("no step was recorded; what was said above says why")
     for graph in recorded:
         graph.replay()
     start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)

@@ -43,7 +43,7 @@ def missing(side: Side) -> bool:
 
 def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str, gate: Path) -> Answer:
     """Train one side in a process of its own, which waits at the gate once it has loaded everything."""
-    common = {"inputs": str(inputs), "device": device, "clock": clock, "gate": str(gate)}
+    common = {"inputs": str(inputs), "device": device, "clock": clock, "gate": str(gate), "parent": os.getpid()}
     job = {**common, "epochs": bench.epochs, "batch_size": bench.batch_size, **side.job}
     environment = os.environ | {"TOKENIZERS_PARALLELISM": "false"}
     if device == "cpu":
@@ -94,14 +94,19 @@ def _one_by_one(
             gate = Path(folder) / str(number)
             gate.mkdir()
             tried.append((side, gate, pool.submit(run, side, bench, inputs, device, clock, gate)))
-        while not all(future.done() or (gate / "ready").exists() for _, gate, future in tried):
-            time.sleep(0.02)
-        for side, gate, future in tried:
-            (gate / "go").touch()
-            try:
-                yield side, future.result()
-            except RuntimeError as error:
-                yield side, error
+        try:
+            while not all(future.done() or (gate / "ready").exists() for _, gate, future in tried):
+                time.sleep(0.02)
+            for side, gate, future in tried:
+                (gate / "go").touch()
+                try:
+                    yield side, future.result()
+                except RuntimeError as error:
+                    yield side, error
+        finally:
+            # Whoever is left at its gate must not wait for ever.
+            for _, gate, _ in tried:
+                (gate / "go").touch()
 
 
 def table_of(found: Found, without: dict[str, str]) -> Table:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
@@ -73,6 +74,57 @@ def test_the_command_compares_sides(
     assert all(len(one["epochs"]) == 2 and one["steps"] == 2 for (one,) in bench["sides"].values())
     assert [ratio["value"] > 0 for ratio in found["ratios"]] == [True] * 3
     assert "stillery pkd, fp32, teacher live" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_sides_load_together_and_train_alone(
+    modules: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, device: str
+) -> None:
+    speed, happened = modules("speed"), []
+
+    def run(side: SimpleNamespace, *given: Any) -> dict[str, float]:
+        gate = given[-1]
+        time.sleep(0.05 if side.name == "a" else 0.1)
+        happened.append(("loaded", side.name))
+        (gate / "ready").touch()
+        while not (gate / "go").exists():
+            time.sleep(0.005)
+        happened.append(("begins", side.name))
+        time.sleep(0.1)
+        happened.append(("ends", side.name))
+        if side.name == "c":
+            raise RuntimeError("out of\nmemory")
+        return {"seconds": 1.0}
+
+    monkeypatch.setattr(speed, "run", run)
+    monkeypatch.setattr(speed, "missing", lambda _: False)
+    bench = SimpleNamespace(sides=[SimpleNamespace(name=name) for name in "abc"], title="t", shape="s")
+    found, without = speed.compared(bench, Path(), device, 2, "wall", 2)
+    assert {name: len(answers) for name, answers in found.answers.items()} == {"a": 2, "b": 2}
+    assert without == {"c": "failed: memory"}
+    trains = 0
+    for what, _ in happened:
+        trains += {"begins": 1, "ends": -1}.get(what, 0)
+        assert trains in (0, 1) and not (what == "loaded" and trains)
+
+
+def test_who_waits_at_a_gate_is_let_go_when_something_breaks(
+    modules: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    speed = modules("speed")
+
+    def run(side: SimpleNamespace, *given: Any) -> dict[str, float]:
+        if side.name == "a":
+            raise ValueError("no JSON")
+        (given[-1] / "ready").touch()
+        while not (given[-1] / "go").exists():
+            time.sleep(0.005)
+        return {"seconds": 1.0}
+
+    monkeypatch.setattr(speed, "run", run)
+    sides = [SimpleNamespace(name=name) for name in "ab"]
+    with pytest.raises(ValueError, match="no JSON"):
+        list(speed._one_by_one(sides, None, Path(), "cpu", "wall"))
 
 
 def test_a_peer_that_is_not_installed_is_named_and_left_out(

@@ -46,6 +46,8 @@ class Job:
     cache: str = "on"
     clock: str = "wall"
     gate: str | None = None
+    parent: int | None = None
+    """Who opens the gate."""
 
     @property
     def place(self) -> Path:
@@ -78,15 +80,14 @@ class Watch:
         self.began = 0.0
         self.marks: list[float] = []
         self.steps = 0
-        self.gate = Path(job.gate) if job.gate else None
+        self.gate, self.parent = Path(job.gate) if job.gate else None, job.parent
 
     def start(self) -> None:
         self._wait()
         if self.gate is not None:
             (self.gate / "ready").touch()
-            parent = os.getppid()
             while not (self.gate / "go").exists():
-                if os.getppid() != parent:
+                if os.getppid() != self.parent:
                     sys.exit("nobody waits for this side any more")
                 time.sleep(0.02)
         if self.cuda:

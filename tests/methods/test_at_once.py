@@ -18,7 +18,7 @@ BATCH, TOKENS, OURS, THEIRS = 5, 7, 8, 12
 
 def shown(layers: int, width: int, seed: int) -> Trace:
     random = torch.Generator().manual_seed(seed)
-    mask = (torch.arange(TOKENS) < torch.tensor([7, 5, 3, 1, 6])[:, None]).long()
+    mask = (torch.arange(TOKENS) < torch.tensor([7, 5, 3, 0, 6])[:, None]).long()
     hidden = {
         layer: torch.randn(BATCH, TOKENS, width, generator=random, dtype=torch.float64).requires_grad_()
         for layer in range(layers + 1)
@@ -27,12 +27,14 @@ def shown(layers: int, width: int, seed: int) -> Trace:
     return Trace(logits=torch.zeros(BATCH, 2), encoder=stack)
 
 
-@pytest.mark.parametrize("widths", ["equal", "projected", "shared", "both", "bias"])
+@pytest.mark.parametrize(
+    "widths", ["equal", "projected", "shared", "both", "bias", "both equal", "bias equal", "shared equal"]
+)
 @pytest.mark.parametrize("how", ["mse", "normalised_mse", "cosine"])
 @pytest.mark.parametrize("over_pairs", ["sum", "mean"])
 @pytest.mark.parametrize("reduction", ["mean", "batchmean", "rowmean", "sum", "batchmean_twice"])
 def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduction: str, over_pairs: str) -> None:
-    theirs = OURS if widths == "equal" else THEIRS
+    theirs = OURS if "equal" in widths else THEIRS
     student, teacher = shown(3, OURS, 1), shown(6, theirs, 2)
     pairs = [(1, 2), (2, 4), (3, 6)]
     torch.manual_seed(3)
@@ -43,6 +45,9 @@ def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduc
         "shared": lambda: project.to_teacher(*sides, shared=True),
         "both": lambda: project.both(*sides, width=4),
         "bias": lambda: project.both(*sides, width=4, bias=True),
+        "both equal": lambda: project.both(*sides, width=4),
+        "bias equal": lambda: project.both(*sides, width=4, bias=True),
+        "shared equal": lambda: project.both(*sides, width=4, shared=True),
     }[widths]()
     projections = {} if projection is None else {"m": projection.double()}
     measure = getattr(distance, how)

@@ -56,7 +56,7 @@ def test_no_model_that_writes_text_is_waited_for(writer: Loaded, texts: dict[str
 def test_masks_elsewhere_are_made_as_ever(make: Any) -> None:
     model, inputs = make("bert"), {"input_ids": torch.ones(2, 5, dtype=torch.long)}
     inputs["attention_mask"] = torch.ones(2, 5, dtype=torch.long)
-    before = dict(ALL_MASK_ATTENTION_FUNCTIONS)
+    before = dict(ALL_MASK_ATTENTION_FUNCTIONS), dict(ALL_MASK_ATTENTION_FUNCTIONS._local_mapping)
     with unread_masks(), unread_masks("cuda"):
         assert _looks(model, inputs)[0] > 0, "this test has its masks on a CPU, and transformers looks there"
-    assert dict(ALL_MASK_ATTENTION_FUNCTIONS) == before
+    assert (dict(ALL_MASK_ATTENTION_FUNCTIONS), ALL_MASK_ATTENTION_FUNCTIONS._local_mapping) == before

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from transformers import PreTrainedModel
 
 from stillery import methods
@@ -19,9 +22,10 @@ from stillery.faults import Stopped
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.recipe import Clock
+from stillery.train import checkpoint, telling
 from stillery.train.ahead import ahead
 from stillery.train.cut import Part, cut_window
-from stillery.train.graph import same_step, tensors_of, why_not
+from stillery.train.graph import Graphs, packed, same_step, tensors_of, why_not
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.said import Said, stop_if_not_finite
@@ -156,3 +160,78 @@ def test_what_cannot_be_recorded_is_said(
             folder=tmp_path,
         )  # fmt: skip
         assert "CUDA graphs: off, this run is not on a CUDA device" in capsys.readouterr().err
+
+
+def test_a_packed_step_is_unpacked_to_the_same_bits(student_of: StudentOf, teacher_sizes: Sizes, data) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    part = part_of(data, np.arange(8), Clock(), None)
+    for dtype in (torch.float32, torch.float16, torch.bfloat16):
+        kept = {What("first", layer): torch.randn(6, 8).t().to(dtype) for layer in (2, 4)}
+        whole = packed(objective, replace(part, kept=kept), Clock())
+        found, memory = whole.unpacked(torch.device("cpu"))
+        memory.copy_(whole.memory)
+        for name, tensor in tensors_of(whole.part, whole.slots).items():
+            assert torch.equal(tensors_of(found, whole.slots)[name], tensor), name
+
+
+def test_a_replayed_step_is_random_as_its_clock_says() -> None:
+    writes = torch.zeros(3)
+    recorded = SimpleNamespace(
+        reads=torch.zeros(4, dtype=torch.uint8),
+        graph=SimpleNamespace(replay=lambda: writes.copy_(torch.rand(3))),
+        names=["hard"],
+        writes=writes,
+    )
+    graphs = Graphs(SimpleNamespace(accelerator=SimpleNamespace(device=torch.device("cpu"), process_index=0)))
+    part = SimpleNamespace(batch=SimpleNamespace(ids=["a"]))
+    one = SimpleNamespace(memory=torch.zeros(4, dtype=torch.uint8), part=part)
+    values = [graphs._replay(recorded, one, Clock(step=step)).values[0] for step in (1, 1, 2)]
+    assert torch.equal(values[0], values[1]) and not torch.equal(values[0], values[2])
+
+
+def _lines(folder: Path) -> list[dict]:
+    found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    return [{name: value for name, value in one.items() if name != "seconds"} for one in found]
+
+
+def test_a_device_that_is_behind_has_the_same_log(
+    tmp_path: Path, student_of: StudentOf, teacher: Loaded, teacher_sizes: Sizes, data, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Training(epochs=3, batch_size=16, lr=1e-3, log_every=1, checkpoint_every=3, keep="last")
+
+    def run(folder: Path) -> list[dict]:
+        folder.mkdir()
+        objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
+        train(
+            objective, data, settings, accelerator=accelerator_for("fp32"), teacher=LiveTeacher(teacher.model),
+            score=lambda _: {"accuracy": 1.0}, folder=folder,
+        )  # fmt: skip
+        return _lines(folder)
+
+    expected = run(tmp_path / "at once")
+    made, save, stop = telling.Telling.__init__, checkpoint.save, telling.stop_if_not_finite
+    saved: list[tuple[int, int]] = []
+    looked: list[int] = []
+
+    def made_behind(self: telling.Telling, accelerator: Accelerator) -> None:
+        made(self, accelerator)
+        self.every_step = False
+
+    def spied_save(folder: Path, objective: Objective, optimiser: object, progress: checkpoint.Progress) -> None:
+        saved.append((progress.step, _lines(folder)[-1]["step"]))
+        save(folder, objective, optimiser, progress)
+
+    def spied_stop(steps: list[Said]) -> None:
+        looked.extend(one.step for one in steps)
+        stop(steps)
+
+    monkeypatch.setattr(telling.Telling, "__init__", made_behind)
+    monkeypatch.setattr(telling.Reading, "arrived", property(lambda _: False))
+    monkeypatch.setattr(checkpoint, "save", spied_save)
+    monkeypatch.setattr(telling, "stop_if_not_finite", spied_stop)
+    assert run(tmp_path / "behind") == expected
+    assert looked == list(range(1, looked[-1] + 1)), "every step is looked at, once"
+    an_epoch = looked[-1] // 3
+    logged = [one["epoch"] for one in expected if one["event"] == "train"]
+    assert logged == [1 + (step - 1) // an_epoch for step in looked]
+    assert saved and all(step == last for step, last in saved), "what a checkpoint has behind it is written down"

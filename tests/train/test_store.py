@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -30,6 +31,7 @@ from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
 from stillery.terms import Mixed
+from stillery.train import away
 from stillery.train.away import weights_at_home, weights_on_disk
 from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
@@ -566,6 +568,27 @@ def test_a_teacher_comes_home_to_the_weights_it_left(teacher, student_of: Studen
     weights_at_home(live)
     assert {name: weight.data_ptr() for name, weight in live.model.named_parameters()} == places, "nothing is copied"
     assert torch.equal(live.model(**batch.inputs).logits, before)
+
+
+def test_only_a_teacher_that_nobody_asks_goes_home(
+    monkeypatch: pytest.MonkeyPatch, teacher, student_of: StudentOf, teacher_sizes, tmp_path: Path
+) -> None:
+    gone: list[LiveTeacher] = []
+    monkeypatch.setattr(away, "weights_at_home", lambda one, but: gone.append(one))
+    lives = [LiveTeacher(copy.deepcopy(teacher.model)) for _ in range(2)]
+    for one in lives:
+        one.home.update(one.model.state_dict())
+    stored = StoredTeacher(live=lives[0], plan=None, rows={}, order=None, frame=None)
+    kd = methods.build("kd").stages[0]
+    objective = Objective(student_of(2), (kd, kd), teacher=teacher_sizes, seed=0)
+    elsewhere = SimpleNamespace(device=torch.device("meta"))
+    with away.idle_teachers_away({0: stored, 1: lives[1]}, objective, elsewhere, tmp_path):
+        assert gone == [lives[0]] and lives[0].home and not lives[1].home
+    assert lives[0].model.device.type == "meta", "it is brought back"
+    # One model that is read in one stage and runs in another stays.
+    stored = StoredTeacher(live=LiveTeacher(lives[1].model), plan=None, rows={}, order=None, frame=None)
+    with away.idle_teachers_away({0: stored, 1: lives[1]}, objective, elsewhere, tmp_path):
+        assert len(gone) == 1
 
 
 def test_a_teacher_that_stays_or_is_here_already_leaves_nothing_behind(teacher) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from types import SimpleNamespace
+
 import pytest
 import torch
 from accelerate import Accelerator
 
 from stillery.faults import Stopped
+from stillery.train import telling as telling_module
 from stillery.train.loop import accelerator_for
 from stillery.train.said import Said
-from stillery.train.telling import MOST, Reading, Telling
+from stillery.train.telling import Reading, Telling
 
 
 @pytest.fixture
@@ -39,7 +43,7 @@ def behind(accelerator: Accelerator) -> Telling:
     return telling
 
 
-def steps(told: list) -> list[tuple[int, object]]:
+def steps(told: Iterator) -> list[tuple[int, object]]:
     return [(one.step, facts["lr"]) for one, facts in told]
 
 
@@ -50,22 +54,22 @@ def test_on_a_cpu_every_step_is_looked_at_and_what_is_logged_is_told_at_once(acc
     assert facts == {"lr": 0.1}
     assert one.numbers() == {"loss": 1.0, "terms": {"hard": 1.0}, "gradient_norm": 10.0}
     telling.add(said(2), None)
-    assert telling.told() == []
+    assert not [*telling.told()]
     telling.add(said(3, float("nan")), None)
     with pytest.raises(Stopped, match="step 3: loss term hard is not finite on examples row 3"):
-        telling.told()
+        list(telling.told())
 
 
 def test_what_is_on_its_way_is_told_when_it_has_arrived(accelerator: Accelerator, arrived: set[int]) -> None:
     telling = behind(accelerator)
     for step in range(1, 4):
         telling.add(said(step), {"lr": step} if step != 2 else None)
-        assert telling.told() == []
+        assert not [*telling.told()]
     arrived.add(3)
-    assert telling.told() == [], "step 1 comes first"
+    assert not [*telling.told()], "step 1 comes first"
     arrived.add(1)
     assert steps(telling.told()) == [(1, 1), (3, 3)]
-    assert telling.told(wait=True) == []
+    assert not [*telling.told(wait=True)]
 
 
 def test_who_waits_is_told_everything_and_the_rest_is_looked_at(accelerator: Accelerator, arrived: set[int]) -> None:
@@ -74,26 +78,43 @@ def test_who_waits_is_told_everything_and_the_rest_is_looked_at(accelerator: Acc
     telling.add(said(2), None)
     assert steps(telling.told(wait=True)) == [(1, 1)]
     telling.add(said(3, float("inf")), None)
-    assert telling.told() == []
+    assert not [*telling.told()]
     with pytest.raises(Stopped, match="step 3"):
-        telling.told(wait=True)
+        list(telling.told(wait=True))
 
 
-def test_the_host_is_not_ahead_without_end(accelerator: Accelerator, arrived: set[int]) -> None:
+def test_what_was_fine_is_told_before_the_run_ends(accelerator: Accelerator, arrived: set[int]) -> None:
     telling = behind(accelerator)
-    for step in range(1, MOST + 2):
-        telling.add(said(step), {"lr": step})
-    assert steps(telling.told()) == [(1, 1)]
+    telling.add(said(1), {"lr": 1})
+    telling.add(said(2, float("nan")), {"lr": 2})
+    given = telling.told(wait=True)
+    assert next(given)[0].step == 1
+    with pytest.raises(Stopped, match="step 2"):
+        next(given)
 
 
-def test_a_reading_puts_the_numbers_back_where_they_were() -> None:
+def test_a_reading_waits_and_puts_the_numbers_back_where_they_were() -> None:
     one, other = said(1), said(2)
     one.add(["hard"], torch.full((2,), 7.0), ["more"])
     other.norm = None
-    expected = [[*one.numbers().items()], [*other.numbers().items()]]
-    pieces = [piece.clone() for step in (one, other) for piece in step.tensors()]
-    assert [len(piece) for piece in pieces] == [2, 2, 1, 2]
-    found = iter(torch.cat(pieces).split([len(piece) for piece in pieces]))
-    for step in (one, other):
-        step.take(found)
-    assert [[*one.numbers().items()], [*other.numbers().items()]] == expected
+    expected = [one.numbers(), other.numbers()]
+    reading, there = Reading([one, other]), torch.cat([*one.tensors(), *other.tensors()])
+    assert reading.arrived
+    reading._on_host = torch.zeros_like(there)
+    reading._arrives = SimpleNamespace(query=lambda: False, synchronize=lambda: reading._on_host.copy_(there))
+    one.values, other.values = [torch.full((2,), -1.0)] * 2, [torch.full((2,), -1.0)]
+    assert not reading.arrived
+    assert [each.numbers() for each in reading.read()] == expected
+
+
+def test_what_several_processes_add_up_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[bool] = []
+
+    def reading(steps: list[Said], *, fetched: bool) -> Reading:
+        made.append(fetched)
+        return Reading(steps, fetched=fetched)
+
+    monkeypatch.setattr(telling_module, "Reading", reading)
+    for count in (1, 2):
+        Telling(SimpleNamespace(device=torch.device("cuda"), num_processes=count)).add(said(1), {"lr": 1})
+    assert made == [True, False]

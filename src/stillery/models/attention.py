@@ -46,7 +46,10 @@ def unread_masks(device: str = "cuda") -> Iterator[None]:
         yield
     finally:
         for name, make in known.items():
-            ALL_MASK_ATTENTION_FUNCTIONS[name] = make
+            # What stands behind it is what was there, unless that was put there too.
+            del ALL_MASK_ATTENTION_FUNCTIONS[name]
+            if ALL_MASK_ATTENTION_FUNCTIONS[name] is not make:
+                ALL_MASK_ATTENTION_FUNCTIONS[name] = make
 
 
 def _unread(make: Callable[..., Tensor | None], device: str, /, **given: Any) -> Tensor | None:

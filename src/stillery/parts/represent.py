@@ -86,8 +86,8 @@ def _all_pooled(stack: Shown, layers: Sequence[int]) -> Tensor:
     if states[0].shape[1] == 1:
         # Texts of one token, as a teacher's store shows its means again: that token is real.
         return _all_cls(stack, layers)
-    # The share of each token in its text's mean, [batch, 1, tokens]: 1 / n, and 0 for padding, of which n are real.
-    shares = torch.softmax(stack.mask * _ALONE, dim=-1, dtype=states[0].dtype).unsqueeze(1)
+    # The share of each token in its text's mean, [batch, 1, tokens]: 1 / n where n are real, 0 for padding.
+    shares = (torch.softmax(stack.mask * _ALONE, dim=-1, dtype=states[0].dtype) * stack.mask).unsqueeze(1)
     # A product of matrices: one pass over the states each way, where weighing and adding up are two.
     return torch.stack([torch.bmm(shares, each).squeeze(1) for each in states])
 

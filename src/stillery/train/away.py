@@ -35,7 +35,8 @@ def idle_teachers_away(
             present[teacher] = None
             running += [teacher] if objective.stages[stage].needs_teacher else []
     mixing = any(match.view == "mixed" for stage in objective.stages for match in stage.matches)
-    idle = [] if mixing else [teacher for teacher in present if teacher not in running]
+    busy = [teacher.model for teacher in running]
+    idle = [] if mixing else [teacher for teacher in present if teacher.model not in busy]
     trained = {id(parameter) for parameter in objective.parameters()}
     for teacher in present:
         if teacher not in idle:
@@ -54,7 +55,6 @@ def idle_teachers_away(
     finally:
         for teacher in idle:
             teacher.model.to(accelerator.device)
-            teacher.home.clear()
 
 
 def weights_at_home(teacher: LiveTeacher, but: Collection[int] = ()) -> None:

@@ -144,6 +144,9 @@ def train(
                     )  # fmt: skip
                 start += length
     finally:
+        for teaching in teachers.values():
+            if teaching is not None:
+                teaching.home.clear()
         # What the last optimiser remembers is twice the student; scoring should not have to stand beside it.
         accelerator._optimizers.clear()
         if log is not None:
@@ -230,18 +233,18 @@ def _stage(
             ends_epoch = (step + 1 - start) % per_epoch == 0
             objective.after_step(new_epoch=ends_epoch)
             due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
-            scores, saves = score is not None and (due or last), (step + 1) % settings.checkpoint_every == 0
+            scores, saves = due or last, (step + 1) % settings.checkpoint_every == 0
             telling.add(said, {"stage": recipe.name, "epoch": clock.epoch + 1, "lr": rate} if logs else None)
-            told = telling.told(wait=scores or saves or last)
+            for one, facts in telling.told(wait=scores or saves):
+                numbers = one.numbers(accelerator)
+                shown.advance(0, note=f"{recipe.name}: {note(numbers)}")
+                if log is not None:
+                    seconds = progress.seconds + time.perf_counter() - began
+                    log.write("train", one.step, **facts, **numbers, seconds=round(seconds, 4))
 
             step_seconds = time.perf_counter() - began
             progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
             shown.advance()
-            for one, facts in told:
-                numbers = one.numbers(accelerator)
-                shown.advance(0, note=f"{recipe.name}: {note(numbers)}")
-                if log is not None:
-                    log.write("train", one.step, **facts, **numbers, seconds=round(progress.seconds, 4))
             if score is not None and scores:
                 progress = _scored(score(objective.student), progress, objective, settings, folder, log)
                 module.train()

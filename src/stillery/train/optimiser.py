@@ -28,10 +28,11 @@ def adamw(module: nn.Module, lr: float, weight_decay: float) -> torch.optim.Adam
 
 def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
     """Set the learning rate of all groups."""
+    filled: list[Tensor] = []
     for group in optimiser.param_groups:
-        if not isinstance(group["lr"], Tensor):
+        there = group["lr"]
+        if not isinstance(there, Tensor):
             group["lr"] = rate
-    # Groups may share one tensor.
-    for there in {id(group["lr"]): group["lr"] for group in optimiser.param_groups}.values():
-        if isinstance(there, Tensor):
-            there.fill_(rate)
+        elif not any(there is one for one in filled):
+            # Groups may share one.
+            filled.append(there.fill_(rate))

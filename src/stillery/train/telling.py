@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -11,12 +11,12 @@ from accelerate import Accelerator
 
 from stillery.train.said import Said, stop_if_not_finite
 
-__all__ = ["Reading", "Telling"]
+__all__ = ["BEHIND", "Reading", "Telling"]
 
 Facts = Mapping[str, Any]
 
-MOST = 2
-"""Readings that may be on their way at a time: so far, and no further, the host is ahead of a GPU."""
+BEHIND = 16
+"""Steps that a GPU may be behind the host: enough to be always busy, and no more memory than their batches take."""
 
 
 class Reading:
@@ -27,6 +27,7 @@ class Reading:
         self._arrives: torch.cuda.Event | None = None
         self._on_host: torch.Tensor | None = None
         pieces = [piece for said in self.steps for piece in said.tensors()]
+        self._lengths = [len(piece) for piece in pieces]
         if fetched and pieces and pieces[0].is_cuda:
             together = torch.cat(pieces)
             self._on_host = torch.empty_like(together, device="cpu", pin_memory=True)
@@ -43,7 +44,7 @@ class Reading:
         """The steps, with numbers that are on the host."""
         if self._arrives is not None and self._on_host is not None:
             self._arrives.synchronize()
-            found = iter(self._on_host.split([len(piece) for said in self.steps for piece in said.tensors()]))
+            found = iter(self._on_host.split(self._lengths))
             for said in self.steps:
                 said.take(found)
         return self.steps
@@ -61,25 +62,30 @@ class Telling:
         self.alone = accelerator.num_processes == 1
         self._unread: list[Said] = []
         self._readings: deque[tuple[Reading, Facts | None]] = deque()
+        self._steps: deque[torch.cuda.Event] = deque()
 
     def add(self, said: Said, facts: Facts | None) -> None:
-        """Add a step; with `facts` it is to be told, together with these."""
+        """Add a step; with `facts` it is to be told, with these. A GPU that is too far behind is waited for."""
         self._unread.append(said)
         if facts is not None or self.every_step:
             self._read(facts)
+        if said.values and said.values[0].is_cuda:
+            done = torch.cuda.Event()
+            done.record()
+            self._steps.append(done)
+            if len(self._steps) > BEHIND:
+                self._steps.popleft().synchronize()
 
-    def told(self, *, wait: bool = False) -> list[tuple[Said, Facts]]:
-        """What has arrived since the last time, and what is more than may be on its way; with `wait` everything."""
+    def told(self, *, wait: bool = False) -> Iterator[tuple[Said, Facts]]:
+        """What has arrived since the last time; with `wait` everything there is."""
         if wait and self._unread:
             self._read(None)
-        found = []
-        while self._readings and (wait or len(self._readings) > MOST or self._readings[0][0].arrived):
+        while self._readings and (wait or self._readings[0][0].arrived):
             reading, facts = self._readings.popleft()
             steps = reading.read()
             stop_if_not_finite(steps)
             if facts is not None:
-                found.append((steps[-1], facts))
-        return found
+                yield steps[-1], facts
 
     def _read(self, facts: Facts | None) -> None:
         self._readings.append((Reading(self._unread, fetched=self.alone), facts))
