@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_it_is_listed_and_cleared(command, cache: Path) -> None:
-    assert command("cache").out == f"0 entries, 0.0 MB, in {cache} (limit 5 GB)\n"
+    assert (
+        command("cache").out
+        == f"0 entries, 0.0 MB, in {cache} (limit 5 GB a kind, of what teachers showed --cache-limit)\n"
+    )
     found = find_cache()
     assert found is not None
     kept = Arrays(arrays={"flat": np.zeros(500_000, np.int32)}, facts={})
@@ -32,6 +36,11 @@ def test_it_is_listed_and_cleared(command, cache: Path) -> None:
         "9 texts of a.csv",
         str(cache / "tokens" / ("a" * 64)),
     )
+    with (cache / "tokens" / ("a" * 64) / "meta.json").open() as held:
+        fcntl.flock(held, fcntl.LOCK_SH)
+        kept_lines = command("cache", "clear").out.splitlines()
+    assert kept_lines[0].startswith("0 entries, 0.0 MB, removed from")
+    assert kept_lines[1] == "1 more in use by other runs, or not to be removed from here; clear again later"
     assert "1 entry, 2.0 MB, removed from" in command("cache", "clear").out
     assert not list(cache.glob("tokens/*"))
 

@@ -24,6 +24,7 @@ from stillery.data.batches import Batch, padded_to
 from stillery.data.cache import Cache, find_cache
 from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
+from stillery.faults import Fault
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
 from stillery.models.trace import Wanted
@@ -334,7 +335,7 @@ def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, ca
     with counted(teacher.model) as seen:
         assert store.fill(LIMIT) is None
     assert sum(seen) == CPU_BLOCK and contents(store) == whole
-    assert "1 blocks of means of all layers are damaged" in capsys.readouterr().err
+    assert "damaged blocks of means of all layers: 1, filled again" in capsys.readouterr().err
     with (store.files[What("logits")].folder / "values.bin").open("r+b") as file:
         file.truncate(100)
     assert store.files[What("logits")].missing() == [0, 1, 2]
@@ -354,7 +355,7 @@ def test_what_another_teacher_showed_is_refused(
     with counted(teacher.model) as seen:
         assert ours.fill(LIMIT) is None
     assert sum(seen) == len(many) and contents(ours) != contents(theirs)
-    assert "3 blocks of logits are damaged" in capsys.readouterr().err
+    assert "damaged blocks of logits: 3, filled again" in capsys.readouterr().err
 
 
 def test_what_is_let_go_is_read_again(teacher: Loaded, many: TrainingData) -> None:
@@ -450,9 +451,44 @@ def test_what_a_run_reads_is_not_removed(
     reading = teachers_of(pkd, teacher, data, dataclasses.replace(ON, cache_dtype="fp16"))[0]
     assert isinstance(teachers_of(pkd, teacher, data, tight)[0], LiveTeacher)
     assert "arrays that other runs read leave no room in --cache-limit 5e-05 GB" in capsys.readouterr().err
+    cache = find_cache()
+    assert cache is not None
+    used = {rows.name for rows in cache.folder.glob("teacher/*")}
+    assert cache.clear() == [] and {rows.name for rows in cache.folder.glob("teacher/*")} == used
     del reading
     assert isinstance(teachers_of(pkd, teacher, data, tight)[0], StoredTeacher)
     assert isinstance(teachers_of(kd, teacher, data, tight)[0], StoredTeacher)
+
+
+def test_a_run_that_read_from_its_store_does_not_go_on_without(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    lessons = lessons_of(objective, [data], {"task": LiveTeacher(teacher.model)}, [12], 16, 0, 4)
+    go_on = partial(stage_teachers, lessons, objective, accelerator=accelerator_for("fp32"), batch_size=16)
+    assert isinstance(go_on(storing=ON, before=[0]).teachers[0], StoredTeacher)
+    with pytest.raises(Fault, match="this run has read from the teacher store, which is not possible now: more than"):
+        go_on(storing=dataclasses.replace(ON, cache_limit=1e-5), before=[0])
+    monkeypatch.setenv("STILLERY_CACHE", "off")
+    with pytest.raises(Fault, match="STILLERY_CACHE=off"):
+        go_on(storing=ON, before=[0])
+    assert isinstance(go_on(storing=ON, before=[]).teachers[0], LiveTeacher), "one that ran live goes on so"
+
+
+def test_a_whole_array_is_read_where_nothing_can_be_written(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
+    teachers_of(objective, teacher, data)
+    really = Path.open
+
+    def read_only(path: Path, mode: str = "r", *given, **named):
+        if set(mode) & set("aw+x"):
+            raise OSError(30, "Read-only file system")
+        return really(path, mode, *given, **named)
+
+    monkeypatch.setattr(Path, "open", read_only)
+    assert isinstance(teachers_of(objective, teacher, data)[0], StoredTeacher)
 
 
 def test_seeds_that_draw_other_layers_share_arrays(

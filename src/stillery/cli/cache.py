@@ -15,7 +15,7 @@ def cache(
     action: Annotated[str, typer.Argument(help="list, or clear to remove everything.")] = "list",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show or clear what is kept to save time, such as tokens."""
+    """Show or clear what is kept to save time: tokens, and what teachers showed."""
     from stillery.cli.show import print_json
     from stillery.data.cache import GIGABYTE, find_cache
 
@@ -35,4 +35,8 @@ def cache(
             print(f"{entry.kind:<8} {entry.bytes / 1e6:>9,.1f} MB  {entry.about}")
     done = "removed from" if action == "clear" else "in"
     noun = "entry" if len(entries) == 1 else "entries"
-    print(f"{len(entries)} {noun}, {total / 1e6:,.1f} MB, {done} {found.folder} (limit {found.limit / GIGABYTE:g} GB)")
+    limit = f"limit {found.limit / GIGABYTE:g} GB a kind, of what teachers showed --cache-limit"
+    print(f"{len(entries)} {noun}, {total / 1e6:,.1f} MB, {done} {found.folder} ({limit})")
+    left = found.entries() if action == "clear" else []
+    if left:
+        print(f"{len(left)} more in use by other runs, or not to be removed from here; clear again later")

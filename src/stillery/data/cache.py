@@ -17,6 +17,7 @@ from functools import cache
 from pathlib import Path
 
 from stillery.atomic import remove_leftovers
+from stillery.data.locks import locked
 from stillery.faults import Fault
 from stillery.progress import say
 
@@ -72,10 +73,13 @@ class Cache:
         return removed
 
     def clear(self) -> list[Entry]:
-        """Remove every entry and return them."""
-        removed = self.entries()
-        self._remove(removed)
-        return removed
+        """Remove every entry that no process holds, and return those that are gone."""
+        found = self.entries()
+        for entry in found:
+            with suppress(OSError), locked([entry.path, *entry.path.iterdir()], wait=False) as free:
+                if free:
+                    self._remove([entry])
+        return [entry for entry in found if not entry.path.exists()]
 
     def _remove(self, entries: Sequence[Entry]) -> None:
         for entry in entries:

@@ -28,6 +28,7 @@ from transformers import PreTrainedModel
 from stillery.data.batches import padded_to
 from stillery.data.cache import GIGABYTE, Cache
 from stillery.data.examples import hash_columns
+from stillery.data.locks import locked
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
 from stillery.models.trace import Trace, Wanted
@@ -36,7 +37,7 @@ from stillery.train.ahead import ahead
 from stillery.train.data import TrainingData
 from stillery.train.needs import Needs
 from stillery.train.processes import first_of_any, from_main
-from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows, locked
+from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows
 from stillery.train.store_order import FillOrder, Indices
 from stillery.train.store_plan import Plan, What, frame_of, shortened, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
@@ -184,7 +185,7 @@ class TeacherStore:
         for what, its in missing.items():
             damaged = its & self.files[what].written().keys()
             if damaged:
-                say(f"teacher store: {len(damaged)} blocks of {what} are damaged; they are filled again")
+                say(f"teacher store: damaged blocks of {what}: {len(damaged)}, filled again")
         blocks = {
             block: [what for what, its in missing.items() if block in its]
             for block in sorted(set().union(*missing.values()))

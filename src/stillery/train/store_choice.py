@@ -41,7 +41,9 @@ class Estimate:
         return self.live - self.stored > max(_LEAST_SECONDS, _LEAST_SHARE * self.live)
 
     def __str__(self) -> str:
-        return f"the teacher takes {self.live:,.1f} s live, {self.stored:,.1f} s with the store"
+        times = f"the teacher takes {self.live:,.1f} s live, {self.stored:,.1f} s with the store"
+        enough = f"{_LEAST_SECONDS:g} s and a tenth of it have to be saved"
+        return times if self.worth_it else f"{times}, and {enough}"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,8 +13,7 @@ import json
 import mmap
 import os
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,8 +25,9 @@ from torch import Tensor
 
 from stillery.atomic import atomic_file
 from stillery.data.cache import META
+from stillery.data.locks import share
 
-__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "bits", "locked"]
+__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "bits"]
 
 DTYPES: dict[str, tuple[type[np.generic], torch.dtype]] = {
     "fp32": (np.float32, torch.float32),
@@ -71,8 +71,10 @@ class ArrayFile:
         if not (self.folder / META).exists():
             with atomic_file(self.folder / META) as part:
                 part.write_text(json.dumps({"about": about}), encoding="utf-8")
-        with (self.folder / VALUES).open("ab") as file:
-            if file.tell() != self.bytes:
+        values = self.folder / VALUES
+        # One that is whole may be in a folder that cannot be written to.
+        if not values.exists() or values.stat().st_size != self.bytes:
+            with values.open("ab") as file:
                 file.truncate(self.bytes)
 
     def written(self) -> dict[int, str]:
@@ -160,7 +162,7 @@ class Rows:
         self.width, self.dtype = array.width, DTYPES[array.dtype][1]
         with (array.folder / VALUES).open("rb") as file:
             # As long as it is mapped: whoever makes room leaves it alone.
-            _share(file.fileno())
+            share(file.fileno())
             self._map = mmap.mmap(file.fileno(), array.bytes, access=mmap.ACCESS_READ)
         self._values: NDArray[Any] = np.frombuffer(self._map, DTYPES[array.dtype][0]).reshape(-1, array.width)
         # Pages that were looked at count as the process's memory until they are let go; the system keeps them anyway.
@@ -197,37 +199,3 @@ class Rows:
 def bits(values: Tensor) -> NDArray[Any]:
     """A tensor's memory as numpy has it."""
     return (values.view(torch.int16) if values.dtype is torch.bfloat16 else values).numpy()
-
-
-@contextmanager
-def locked(places: Sequence[Path], *, wait: bool = True) -> Iterator[bool]:
-    """Hold folders or files for this process alone; the system lets go of them if it dies. False when others hold one.
-
-    Always taken in the same order, so that two who want the same ones do not wait for each other.
-    """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows: two who fill the same write the same
-        yield True
-        return
-    with ExitStack() as held:
-        for place in sorted(places):
-            descriptor = os.open(place, os.O_RDONLY)
-            held.callback(os.close, descriptor)
-            try:
-                fcntl.flock(descriptor, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
-            except BlockingIOError:
-                yield False
-                return
-            except OSError:
-                # A file system without locks: as above.
-                continue
-        yield True
-
-
-def _share(descriptor: int) -> None:
-    """Hold an open file together with others, until nothing of it is open."""
-    with suppress(ImportError, OSError):
-        import fcntl
-
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from accelerate import Accelerator
 
 from stillery.data.cache import GIGABYTE, Cache, find_cache
+from stillery.faults import Fault
 from stillery.progress import say
 from stillery.train.checkpoint import Progress
 from stillery.train.data import TrainingData
@@ -84,6 +85,7 @@ def stage_teachers(
         if cache is None:
             plan = "the cache folder is turned off (STILLERY_CACHE=off)"
         if isinstance(plan, str):
+            _refuse_another_way(before, plan)
             say(f"teacher store: off, {plan}")
             choices.append(Choice(stages=[objective.stages[lesson.stage].name], used=False, why=plan))
         else:
@@ -92,9 +94,20 @@ def stage_teachers(
         assert cache is not None
         store, choice = _filled(cache, plans, objective, storing, accelerator, batch_size, before is not None)
         choices.append(choice)
-        if choice.used:
+        if not choice.used:
+            _refuse_another_way(before, choice.why)
+        else:
             teachers |= {stage: store.teacher_of(plan) for stage, (_, plan) in plans.items()}
     return Taught(teachers=teachers, choices=choices, seconds=time.perf_counter() - began)
+
+
+def _refuse_another_way(before: Sequence[int] | None, why: str) -> None:
+    """Refuse to go on live where a run has read from its store: it would end with other bits than it was to."""
+    if before is not None:
+        raise Fault(
+            f"so far this run has read from the teacher store, which is not possible now: {why}; make it possible and "
+            "--resume again, or begin anew with another --out"
+        )
 
 
 def _planned(lesson: Lesson, objective: Objective, storing: Storing, *, again: bool) -> Plan | str:
