@@ -6,6 +6,7 @@ import json
 import threading
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -14,6 +15,7 @@ import pytest
 import torch
 from accelerate import Accelerator
 from transformers import PreTrainedModel
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from stillery import methods
 from stillery.data.batches import padded_to
@@ -28,8 +30,9 @@ from stillery.train.cut import Part, cut_window
 from stillery.train.graph import Graphs, packed, same_step, tensors_of, why_not
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
+from stillery.train.optimiser import set_rate
 from stillery.train.said import Said, stop_if_not_finite
-from stillery.train.settings import Training
+from stillery.train.settings import Storing, Training
 from stillery.train.store_plan import What
 from stillery.train.teacher import LiveTeacher
 
@@ -235,3 +238,44 @@ def test_a_device_that_is_behind_has_the_same_log(
     logged = [one["epoch"] for one in expected if one["event"] == "train"]
     assert logged == [1 + (step - 1) // an_epoch for step in looked]
     assert saved and all(step == last for step, last in saved), "what a checkpoint has behind it is written down"
+
+
+def test_every_group_has_the_rate_that_is_set() -> None:
+    def groups(*rates: float | torch.Tensor) -> torch.optim.SGD:
+        return torch.optim.SGD([{"params": [torch.nn.Parameter(torch.ones(1))], "lr": rate} for rate in rates])
+
+    shared = torch.tensor(1.0)
+    for optimiser in (groups(1.0, 2.0), groups(torch.tensor(1.0), torch.tensor(2.0)), groups(shared, shared, 3.0)):
+        kept = [group["lr"] for group in optimiser.param_groups]
+        set_rate(optimiser, 0.25)
+        assert [float(group["lr"]) for group in optimiser.param_groups] == [0.25] * len(kept)
+        for before, group in zip(kept, optimiser.param_groups, strict=True):
+            assert group["lr"] is before or not isinstance(before, torch.Tensor), "a recorded step reads that tensor"
+
+
+@pytest.mark.parametrize(("cache", "comes_back"), [(None, False), ("off", False), ("auto", True), ("on", True)])
+def test_training_reads_no_masks_and_keeps_at_home_only_what_may_come_back(
+    tmp_path: Path, student_of: StudentOf, teacher: Loaded, teacher_sizes: Sizes, data, cache: str | None,
+    comes_back: bool, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    brought: list[bool] = []
+    bring = LiveTeacher.bring
+
+    def spied(self: LiveTeacher, device: torch.device, *, comes_back: bool) -> None:
+        brought.append(comes_back)
+        bring(self, device, comes_back=comes_back)
+
+    def score(_: PreTrainedModel) -> dict[str, float]:
+        assert isinstance(ALL_MASK_ATTENTION_FUNCTIONS["sdpa"], partial)
+        return {"accuracy": 1.0}
+
+    monkeypatch.setattr(LiveTeacher, "bring", spied)
+    monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "cache"))
+    objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
+    train(
+        objective, data, Training(epochs=1, batch_size=16, keep="last"), accelerator=accelerator_for("fp32"),
+        teacher=LiveTeacher(teacher.model), score=score, folder=tmp_path,
+        storing=None if cache is None else Storing(cache=cache),
+    )  # fmt: skip
+    assert brought == [comes_back]
+    assert not isinstance(ALL_MASK_ATTENTION_FUNCTIONS["sdpa"], partial)
