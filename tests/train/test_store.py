@@ -41,7 +41,7 @@ from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
 from stillery.train.store import CPU_BLOCK, KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
-from stillery.train.store_files import Rows
+from stillery.train.store_files import Rows, cast
 from stillery.train.store_plan import What, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
 from stillery.train.store_use import stage_teachers
@@ -250,6 +250,18 @@ def test_values_too_large_for_fp16_are_not_kept(
     half = dataclasses.replace(ON, cache_dtype="fp16")
     assert isinstance(teachers_of(objective, teacher, data, half)[0], LiveTeacher)
     assert "does not fit fp16; use --cache-dtype bf16 or fp32" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("dtype", "largest"), [("fp16", 65504.0), ("bf16", 3e38), ("fp32", 3e38)])
+def test_the_largest_number_of_a_format_fits_and_a_larger_one_does_not(dtype: str, largest: float) -> None:
+    for value, fits in ((largest, True), (-largest, True), (2 * largest, False), (float("nan"), False)):
+        rows = torch.tensor([[0.0, value], [1.0, 2.0]], dtype=torch.float64)
+        there, found = cast(rows, dtype)
+        assert there.dtype == {"fp16": torch.float16, "bf16": torch.bfloat16, "fp32": torch.float32}[dtype]
+        assert bool(torch.isfinite(found)) == fits, value
+        assert torch.equal(there, rows.to(there.dtype)) or not fits
+    # What is kept as it is cannot be too large for it.
+    assert torch.isfinite(cast(torch.full((1, 1), torch.inf), "fp32")[1])
 
 
 def test_methods_and_seeds_share_arrays(

@@ -100,8 +100,7 @@ def test_a_reading_waits_and_puts_the_numbers_back_where_they_were() -> None:
     expected = [one.numbers(), other.numbers()]
     reading, there = Reading([one, other]), torch.cat([*one.tensors(), *other.tensors()])
     assert reading.arrived
-    reading._on_host = torch.zeros_like(there)
-    reading._arrives = SimpleNamespace(query=lambda: False, synchronize=lambda: reading._on_host.copy_(there))
+    reading._fetched = SimpleNamespace(arrived=False, read=lambda: [there])
     one.values, other.values = [torch.full((2,), -1.0)] * 2, [torch.full((2,), -1.0)]
     assert not reading.arrived
     assert [each.numbers() for each in reading.read()] == expected

@@ -41,6 +41,11 @@ class Batch:
         labels = None if self.labels is None else self.labels.to(device, non_blocking=True)
         return replace(self, inputs=inputs, labels=labels)
 
+    def pinned(self) -> Batch:
+        """The same batch in memory that a device can fetch from by itself."""
+        inputs = {name: tensor.pin_memory() for name, tensor in self.inputs.items()}
+        return replace(self, inputs=inputs, labels=None if self.labels is None else self.labels.pin_memory())
+
 
 def collate(
     examples: Examples,

@@ -6,6 +6,7 @@ Layers are 1-based and 0 is the embedding output. Options come as keywords; fix 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import pairwise
 from typing import Literal
 
@@ -173,13 +174,19 @@ def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
 
 def _drawn(
     student_layers: int, teacher_layers: int, clock: Clock, candidates: tuple[int, ...] | None = None
-) -> list[int]:
+) -> tuple[int, ...]:
     """M-1 of the candidates without replacement, in ascending order, anew each epoch of each stage."""
     among = candidates or tuple(range(1, teacher_layers))
     if len(among) < student_layers - 1:
         raise Fault(f"{student_layers - 1} teacher layers are to be drawn, there are only {len(among)} to draw from")
-    random = np.random.default_rng([clock.seed, 0x4A11, clock.stage, clock.epoch])
-    return sorted(among[j] for j in random.permutation(len(among))[: student_layers - 1])
+    return _some(student_layers - 1, tuple(among), (clock.seed, 0x4A11, clock.stage, clock.epoch))
+
+
+@lru_cache(maxsize=64)
+def _some(count: int, among: tuple[int, ...], seed: tuple[int, ...]) -> tuple[int, ...]:
+    """So many of them, in ascending order; asked for in every step, and the same all epoch long."""
+    drawn = np.random.default_rng(seed).permutation(len(among))[:count]
+    return tuple(sorted(among[j] for j in drawn))
 
 
 def random_each_epoch(
@@ -198,7 +205,7 @@ def random_together(
     """RAIL-KD, concatenated: student layers 1..M-1 side by side meet the drawn teacher layers side by side."""
     if student_layers < 2:
         return []
-    return [(tuple(range(1, student_layers)), tuple(_drawn(student_layers, teacher_layers, clock, candidates)))]
+    return [(tuple(range(1, student_layers)), _drawn(student_layers, teacher_layers, clock, candidates))]
 
 
 def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:

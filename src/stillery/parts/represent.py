@@ -73,8 +73,7 @@ def _pool(stack: Shown, layer: int) -> View:
     states = stack.hidden[layer]
     if states.shape[1] == 1:
         return _cls(stack, layer)
-    weights, count = _real(stack, states)
-    return View((states * weights).sum(1) / count)
+    return View(mean(states, *real(stack.mask, states.dtype)))
 
 
 _ALONE = 1e4
@@ -92,10 +91,15 @@ def _all_pooled(stack: Shown, layers: Sequence[int]) -> Tensor:
     return torch.stack([torch.bmm(shares, each).squeeze(1) for each in states])
 
 
-def _real(stack: Shown, like: Tensor) -> tuple[Tensor, Tensor]:
+def real(mask: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
     """1 for every real token, [batch, tokens, 1], and how many a text has, [batch, 1]."""
-    weights = stack.mask.to(like.dtype).unsqueeze(-1)
+    weights = mask.to(dtype).unsqueeze(-1)
     return weights, weights.sum(1).clamp_min(1)
+
+
+def mean(states: Tensor, weights: Tensor, count: Tensor) -> Tensor:
+    """The mean of those states, [batch, tokens, width], that are `real`."""
+    return (states * weights).sum(1) / count
 
 
 def _unmasked_pool(stack: Shown, layer: int) -> View:

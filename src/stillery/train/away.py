@@ -16,7 +16,7 @@ from stillery.train.objective import Objective
 from stillery.train.store_read import StoredTeacher
 from stillery.train.teacher import LiveTeacher, Teacher
 
-__all__ = ["idle_teachers_away", "weights_at_home", "weights_on_disk"]
+__all__ = ["free_workspaces", "idle_teachers_away", "weights_at_home", "weights_on_disk"]
 
 _ALIGNED = 64
 
@@ -47,14 +47,18 @@ def idle_teachers_away(
         else:
             weights_at_home(teacher, trained)
     if idle and accelerator.device.type == "cuda":
-        # Matrix products keep 32 MB for each thread and stream that ever ran one, those that filled a store too.
-        getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
+        free_workspaces()
         torch.cuda.empty_cache()
     try:
         yield
     finally:
         for teacher in idle:
             teacher.model.to(accelerator.device)
+
+
+def free_workspaces() -> None:
+    """Free what matrix products keep on a GPU: 32 MB for each thread and stream that ever ran one."""
+    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 def weights_at_home(teacher: LiveTeacher, but: Collection[int] = ()) -> None:

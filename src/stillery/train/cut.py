@@ -47,16 +47,13 @@ class Part:
 
     def pinned(self) -> Part:
         """The same in memory that a device can fetch from by itself."""
-        inputs = {name: tensor.pin_memory() for name, tensor in self.batch.inputs.items()}
-        labels = None if self.batch.labels is None else self.batch.labels.pin_memory()
         kept = None
         if self.kept is not None:
             kept = {what: tensor.pin_memory() for what, tensor in self.kept.items()}
         mixed = self.mixed
         if mixed is not None:
             mixed = replace(mixed, partner=mixed.partner.pin_memory())
-        batch = replace(self.batch, inputs=inputs, labels=labels)
-        return replace(self, batch=batch, mixed=mixed, places=self.places.pin_memory(), kept=kept)
+        return replace(self, batch=self.batch.pinned(), mixed=mixed, places=self.places.pin_memory(), kept=kept)
 
 
 def cut_window(

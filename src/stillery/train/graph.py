@@ -8,8 +8,8 @@ what the teacher showed on them, the learning rate; dropout draws from the seed 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -22,6 +22,7 @@ from stillery.progress import say
 from stillery.recipe import Clock, Stage
 from stillery.terms import flat_layers
 from stillery.train.cut import Part
+from stillery.train.needs import meeting_of
 from stillery.train.objective import Objective
 from stillery.train.said import Said, spoken
 from stillery.train.seeds import seed_generators, step_seed
@@ -30,7 +31,7 @@ from stillery.train.step import Step
 from stillery.train.store_files import bits
 from stillery.train.store_plan import What
 
-__all__ = ["Graphs", "Packed", "graphs_for", "own_stream", "packed", "same_step", "tensors_of", "why_not"]
+__all__ = ["Graphs", "Packed", "graphs_for", "packed", "same_step", "tensors_of", "why_not"]
 
 MOST = 96
 """Graphs that are kept; beyond them the one recorded first is forgotten."""
@@ -68,32 +69,15 @@ def graphs_for(step: Step, stage: int, settings: Training) -> Graphs | None:
     return None
 
 
-@contextmanager
-def own_stream(device: torch.device) -> Iterator[None]:
-    """Work on a CUDA stream of one's own: on the default one nothing can be recorded."""
-    if device.type != "cuda":
-        yield
-        return
-    stream = torch.cuda.Stream(device)
-    stream.wait_stream(torch.cuda.current_stream(device))
-    try:
-        with torch.cuda.stream(stream):
-            yield
-    finally:
-        torch.cuda.current_stream(device).wait_stream(stream)
-
-
 def _slots(stage: Stage, objective: Objective, clock: Clock) -> tuple[Any, dict[int, int]]:
     """Which layers meet, and a number for each of the teacher's by when it first appears."""
     slots: dict[int, int] = {}
-    meeting = []
-    for match in stage.matches:
-        pairs = match.pairs(*objective.between[clock.stage][match.stack].depths, clock)
+    meeting = meeting_of(stage, objective.between[clock.stage], clock)
+    for pairs in meeting:
         for _, theirs in pairs:
             for layer in flat_layers(theirs):
                 slots.setdefault(layer, len(slots))
-        meeting.append(tuple(pairs))
-    return tuple(meeting), slots
+    return meeting, slots
 
 
 def tensors_of(part: Part, slots: Mapping[int, int]) -> dict[Hashable, Tensor]:

@@ -28,7 +28,7 @@ from stillery.train.ahead import ahead
 from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
 from stillery.train.data import TextData, Trainable, TrainingData
-from stillery.train.graph import graphs_for, own_stream
+from stillery.train.graph import graphs_for
 from stillery.train.lessons import clock_at, lessons_of
 from stillery.train.log import RunLog
 from stillery.train.objective import Objective
@@ -40,6 +40,7 @@ from stillery.train.schedule import learning_rate, stage_lengths
 from stillery.train.settings import Storing, Training
 from stillery.train.step import Step
 from stillery.train.store_use import stage_teachers
+from stillery.train.stream import own_stream
 from stillery.train.teacher import LiveTeacher, Teacher
 from stillery.train.telling import Telling
 
@@ -120,9 +121,10 @@ def train(
             teaching.bring(accelerator.device, comes_back=storing is not None and storing.cache != "off")
     sources = [supplementary if stage.data == "supplementary" else data for stage in objective.stages]
     lessons = lessons_of(objective, sources, teachers, lengths, window, settings.seed, progress.step)
-    taught = stage_teachers(
-        lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
-    )
+    with own_stream(accelerator.device):
+        taught = stage_teachers(
+            lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
+        )
     progress = taught.noted(progress)
     if main and taught.choices and not progress.step:
         checkpoint.save_begun(folder, progress)

@@ -12,14 +12,17 @@ from transformers import PreTrainedModel
 from stillery.models.family import Sizes, stacks_of
 from stillery.models.trace import Trace, Wanted, trace
 from stillery.parts.distance import mse, released_attention_mse
-from stillery.recipe import Clock, Match, Pairs, Rows, StackName, Stage
+from stillery.recipe import Clock, Layers, Match, Pairs, Rows, StackName, Stage
 from stillery.terms import Between, Mixed, flat_layers
 
 __all__ = [
     "MIXED_ROWS",
+    "Meeting",
     "ModelSizes",
     "Needs",
     "between_of",
+    "meeting_of",
+    "needs_at",
     "needs_of",
     "pairs_of",
     "rows_of",
@@ -88,13 +91,27 @@ def rows_of(match: Match, first: str = "encoder") -> Rows:
     return MIXED_ROWS.get(rows, rows) if match.view == "mixed" else rows
 
 
+Meeting = tuple[tuple[tuple[Layers, Layers], ...], ...]
+"""The layers that meet in each match of a stage."""
+
+
+def meeting_of(stage: Stage, between: Mapping[StackName | None, Between], clock: Clock) -> Meeting:
+    """The layers that meet in a stage at this time."""
+    return tuple(tuple(pairs_of(match, *between[match.stack].depths, clock)) for match in stage.matches)
+
+
 def needs_of(stage: Stage, between: Mapping[StackName | None, Between], clock: Clock, view: str) -> tuple[Needs, Needs]:
     """What the student and what the teacher has to show of one view of a batch in a step of the stage."""
+    return needs_at(stage, meeting_of(stage, between, clock), view)
+
+
+def needs_at(stage: Stage, meeting: Meeting, view: str) -> tuple[Needs, Needs]:
+    """The same where it is known which layers meet."""
     student: dict[StackName | None, Wanted] = {}
     teacher: dict[StackName | None, Wanted] = {}
-    for match in stage.matches:
+    for match, pairs in zip(stage.matches, meeting, strict=True):
         consistency = match.against == "student"
-        for ours, theirs in pairs_of(match, *between[match.stack].depths, clock):
+        for ours, theirs in pairs:
             # Consistency looks at the student's plain view too, and never at the teacher.
             if match.view == view or consistency:
                 student[match.stack] = _both(student.get(match.stack), _needed(match, flat_layers(ours)))

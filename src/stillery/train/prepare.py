@@ -14,7 +14,7 @@ from stillery.recipe import Clock
 from stillery.train.cut import Part, cut_window
 from stillery.train.data import Trainable
 from stillery.train.graph import Packed, packed
-from stillery.train.needs import needs_of
+from stillery.train.needs import Meeting, Needs, meeting_of, needs_at
 from stillery.train.objective import Objective
 from stillery.train.step import teaching_views
 from stillery.train.teacher import Teacher
@@ -36,6 +36,7 @@ class Preparing:
     accelerator: Accelerator
     packs: bool
     _orders: dict[int, list[np.ndarray]] = field(default_factory=dict)
+    _needs: dict[Meeting, Needs] = field(default_factory=dict)
 
     def __call__(self, step: int) -> tuple[list[Part], Packed | None]:
         """The micro-batches of a step on the host, in memory that a GPU can fetch from, or the one of them packed."""
@@ -44,7 +45,7 @@ class Preparing:
         chosen = self._order(clock)[clock.stage_step % self.per_epoch]
         parts = cut_window(self.data, chosen, self.batch_size, clock, stage.mixing, self.accelerator)
         if self.teacher is not None and "plain" in teaching_views(stage):
-            _, needs = needs_of(stage, self.objective.between[clock.stage], clock, "plain")
+            needs = self._needs_of_teacher(clock)
             parts = [replace(part, kept=self.teacher.read(*_places(part), needs)) for part in parts]
         device = self.accelerator.device
         if device.type != "cuda":
@@ -54,6 +55,15 @@ class Preparing:
             if self.packs:
                 return parts, packed(self.objective, parts[0], clock)
             return [part.pinned() for part in parts], None
+
+    def _needs_of_teacher(self, clock: Clock) -> Needs:
+        """What the teacher has to show of plain examples, the same wherever the same layers meet."""
+        stage = self.objective.stages[clock.stage]
+        meeting = meeting_of(stage, self.objective.between[clock.stage], clock)
+        if meeting not in self._needs:
+            self._needs.clear()
+            self._needs[meeting] = needs_at(stage, meeting, "plain")[1]
+        return self._needs[meeting]
 
     def _order(self, clock: Clock) -> list[np.ndarray]:
         if clock.epoch not in self._orders:

@@ -12,6 +12,7 @@ import hashlib
 import json
 import shutil
 from collections.abc import Collection, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +23,6 @@ import pyarrow as pa
 import torch
 import transformers
 from accelerate import Accelerator
-from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.data.batches import padded_to
@@ -34,23 +34,26 @@ from stillery.models.fingerprint import combined, weight_digests
 from stillery.models.trace import Trace, Wanted
 from stillery.progress import Bar, bar, say, track
 from stillery.train.ahead import ahead
+from stillery.train.away import free_workspaces
 from stillery.train.data import TrainingData
+from stillery.train.fetch import Fetched
 from stillery.train.needs import Needs
 from stillery.train.processes import first_of_any, from_main
-from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows
+from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows, cast
 from stillery.train.store_order import FillOrder, Indices
 from stillery.train.store_plan import Plan, What, frame_of, shortened, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
+from stillery.train.stream import own_stream
 from stillery.train.teacher import LiveTeacher
 
 __all__ = ["KIND", "TeacherStore"]
 
 KIND = "teacher"
 FORMAT = 3
-BLOCK, CPU_BLOCK = 2048, 512
+BLOCK, CPU_BLOCK = 4096, 512
 """Examples of a block: what a filling that is killed loses."""
 # Tokens of a batch: more than a step trains on, where a device wants that many to be busy.
-TOKENS, CPU_TOKENS = 8192, 1024
+TOKENS, CPU_TOKENS = 12288, 1024
 # Batches that a GPU is ahead of what is written.
 _AHEAD = 2
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
@@ -78,7 +81,12 @@ class TeacherStore:
         self.order = FillOrder(data.lengths, *((CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)))
         self.wanted = wanted_for(arrays, self.depth)
         self.needs: Needs = {None: self.wanted}
-        first = self._shown(self.order.examples[-1:], arrays)
+        with ThreadPoolExecutor(1) as beside:
+            # In a new process a GPU's first look takes longer than the fingerprints do, so it is on what will be
+            # filled first: other kernels would have to be loaded for a single example.
+            weights = beside.submit(self._fingerprints)
+            first = self._shown(self.order.examples[-1:] if self.on_cpu else self.order.batches(0)[0], arrays)
+            self._weights = weights.result()
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
         self.rows: Mapping[What, Rows] = {}
@@ -194,26 +202,33 @@ class TeacherStore:
             return True
         batches = [(index, arrays) for block, arrays in blocks.items() for index in self.order.batches(block)]
 
-        def look(number: int) -> dict[What, Tensor]:
-            index, arrays = batches[number]
-            trace = self._shown(index, arrays)
-            return {what: taken(what, trace) for what in arrays}
-
+        if not self.on_cpu:
+            free_workspaces()
         # A GPU is given the next batches while checksums are made of the last one; a CPU would be in its own way.
-        looks = ahead(look, range(len(batches)), 0 if self.on_cpu else _AHEAD)
+        looks = ahead(lambda number: self._look(*batches[number]), range(len(batches)), 0 if self.on_cpu else _AHEAD)
         examples = sum(len(index) for index, _ in batches)
         with bar("fill the teacher store", examples) as shown, closing(looks):
             return all(self._write_block(block, arrays, looks, shown) for block, arrays in blocks.items())
 
-    def _write_block(self, block: int, arrays: list[What], looks: Iterator[dict[What, Tensor]], shown: Bar) -> bool:
+    def _look(self, index: Indices, arrays: Collection[What]) -> Fetched:
+        """What the teacher shows on some examples, as rows of each array, and last the largest number of each."""
+        # A thread has to choose its stream for itself.
+        with own_stream(self.accelerator.device):
+            trace = self._shown(index, arrays)
+            rows, largest = zip(*(cast(taken(what, trace), self._dtype_of(what)) for what in arrays), strict=True)
+            return Fetched([*rows, torch.stack(largest)])
+
+    def _write_block(self, block: int, arrays: list[What], looks: Iterator[Fetched], shown: Bar) -> bool:
         """Write what the teacher shows on a block; False if a value does not fit."""
         writers = {what: BlockWriter(self.files[what], block) for what in arrays}
         whole = False
         try:
             for index in self.order.batches(block):
-                rows = next(looks)
-                if not all(writers[what].write(rows[what]) for what in arrays):
+                *rows, largest = next(looks).read()
+                if not torch.isfinite(largest).all():
                     return False
+                for what, its in zip(arrays, rows, strict=True):
+                    writers[what].write(its)
                 shown.advance(len(index))
             whole = True
         finally:
@@ -230,7 +245,10 @@ class TeacherStore:
 
     def _shown(self, index: Indices, arrays: Collection[What]) -> Trace:
         """What the teacher shows of these arrays on some examples, its states shortened where a row of them is kept."""
-        batch = self.data.batch(index, padded_to(self.accelerator.device)).to(self.accelerator.device)
+        device = self.accelerator.device
+        batch = self.data.batch(index, padded_to(device))
+        # From other memory than pinned a copy to a GPU waits for all that the GPU has yet to do.
+        batch = (batch.pinned() if device.type == "cuda" else batch).to(device)
         needs: Needs = {None: self._wanted_again(arrays)}
         short = shortened(arrays, batch.inputs["attention_mask"])
         with torch.inference_mode(), self.accelerator.autocast():
@@ -255,8 +273,7 @@ class TeacherStore:
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
-    @cached_property
-    def _weights(self) -> dict[bool, str]:
+    def _fingerprints(self) -> dict[bool, str]:
         """Fingerprints of all weights (True), and of those that layers depend on: a head may be new in every run."""
         model: PreTrainedModel = self.teacher.model
         base, digests = model.base_model, weight_digests(self.teacher.home or model.state_dict())

@@ -27,7 +27,7 @@ from stillery.atomic import atomic_file
 from stillery.data.cache import META
 from stillery.data.locks import share
 
-__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "bits"]
+__all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "bits", "cast"]
 
 DTYPES: dict[str, tuple[type[np.generic], torch.dtype]] = {
     "fp32": (np.float32, torch.float32),
@@ -132,15 +132,11 @@ class BlockWriter:
         self.file = (array.folder / VALUES).open("r+b")
         self.file.seek(array.span(block)[0])
 
-    def write(self, rows: Tensor) -> bool:
-        """Add rows [n, width]; False when they do not fit the number format."""
-        cast = rows.detach().to(DTYPES[self.array.dtype][1])
-        if bool((~torch.isfinite(cast) & torch.isfinite(rows)).any()):
-            return False
-        found = bits(cast.cpu().contiguous()).data
+    def write(self, rows: Tensor) -> None:
+        """Add rows [n, width], which are on the host and in the array's number format."""
+        found = bits(rows).data
         self.digest.update(found)
         self.file.write(found)
-        return True
 
     def close(self, whole: bool = True) -> None:
         """End the block; what is not `whole` gets no checksum."""
@@ -194,6 +190,18 @@ class Rows:
         if self._seen >= self._most:
             self._map.madvise(mmap.MADV_DONTNEED)
             self._seen = 0
+
+
+def cast(rows: Tensor, dtype: str) -> tuple[Tensor, Tensor]:
+    """Rows in a number format, and the largest number among them, not finite where one does not fit.
+
+    What is in that format already is not looked at.
+    """
+    there = rows.detach().to(DTYPES[dtype][1]).contiguous()
+    if there.dtype == rows.dtype or not rows.numel():
+        return there, torch.zeros((), device=rows.device)
+    # One operation: of a GPU's time it takes nothing, but in a new process each kind has to be loaded first.
+    return there, torch.linalg.vector_norm(there, torch.inf, dtype=torch.float32)
 
 
 def bits(values: Tensor) -> NDArray[Any]:

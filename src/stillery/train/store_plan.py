@@ -146,7 +146,7 @@ def shortened(arrays: Iterable[What], mask: Tensor) -> Callable[[Tensor], Tensor
     if kinds == {"first"}:
         # A copy, or it would keep the whole state.
         return lambda states: states[:, 0].clone()
-    return partial(_mean, mask) if kinds == {"mean"} else None
+    return partial(_mean, represent.real(mask, torch.float32)) if kinds == {"mean"} else None
 
 
 def taken(what: What, shown: Trace) -> Tensor:
@@ -169,11 +169,11 @@ def _row(what: What, stack: Stack, layer: int) -> Tensor:
     states = stack.hidden[layer]
     if states.ndim == 2:
         return states
-    return states[:, 0] if what.kind == "first" else _mean(stack.mask, states)
+    return states[:, 0] if what.kind == "first" else _mean(represent.real(stack.mask, torch.float32), states)
 
 
-def _mean(mask: Tensor, states: Tensor) -> Tensor:
-    return represent.pool.show(Stack(hidden={0: wide(states)}, mask=mask, heads=1, depth=0), 0).values
+def _mean(real: tuple[Tensor, Tensor], states: Tensor) -> Tensor:
+    return represent.mean(wide(states), *real)
 
 
 def frame_of(stack: Stack) -> Stack:

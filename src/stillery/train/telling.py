@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
+from stillery.train.fetch import Fetched
 from stillery.train.said import Said, stop_if_not_finite
 
 __all__ = ["BEHIND", "Reading", "Telling"]
@@ -24,27 +25,22 @@ class Reading:
 
     def __init__(self, steps: Sequence[Said], *, fetched: bool = True) -> None:
         self.steps = list(steps)
-        self._arrives: torch.cuda.Event | None = None
-        self._on_host: torch.Tensor | None = None
+        self._fetched: Fetched | None = None
         pieces = [piece for said in self.steps for piece in said.tensors()]
         self._lengths = [len(piece) for piece in pieces]
         if fetched and pieces and pieces[0].is_cuda:
-            together = torch.cat(pieces)
-            self._on_host = torch.empty_like(together, device="cpu", pin_memory=True)
-            self._on_host.copy_(together, non_blocking=True)
-            self._arrives = torch.cuda.Event()
-            self._arrives.record()
+            self._fetched = Fetched([torch.cat(pieces)])
 
     @property
     def arrived(self) -> bool:
         """Whether reading it would not wait."""
-        return self._arrives is None or self._arrives.query()
+        return self._fetched is None or self._fetched.arrived
 
     def read(self) -> list[Said]:
         """The steps, with numbers that are on the host."""
-        if self._arrives is not None and self._on_host is not None:
-            self._arrives.synchronize()
-            found = iter(self._on_host.split(self._lengths))
+        if self._fetched is not None:
+            (together,) = self._fetched.read()
+            found = iter(together.split(self._lengths))
             for said in self.steps:
                 said.take(found)
         return self.steps
