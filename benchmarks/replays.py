@@ -1,18 +1,22 @@
-"""What a recorded step takes on a GPU by itself, beside fine-tuning: `python benchmarks/replays.py`.
+"""What recorded steps take on a GPU, and what of that is between kernels: `python benchmarks/replays.py`.
 
-`levers.py` times the whole training loop. Here the CUDA graphs that a run has recorded are replayed with nothing in
-between, so that a step's own time is seen: what a method adds, without the host's part. Methods take turns, because a
-GPU is not equally fast all the time, and a ratio is the median of those of the turns.
+`levers.py` times the training loop from the host. Here CUDA events around each replay of a step's graph say how long
+the GPU itself was at it, and torch's profiler says of twenty such steps how many kernels they were and how long those
+ran: the rest is the way from one kernel to the next. Every run has a process of its own, because what a process did
+before changes that way (docs/performance.md). All load at once, then one after the other trains; a ratio is the median
+of those of the turns.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import os
+import queue
 import tempfile
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from typing import Any
 
 import torch
@@ -20,24 +24,87 @@ from levers import bert, one_run, sentences
 from rich.console import Console
 from rich.table import Table
 
-from stillery.train import loop
+from stillery.train.graph import Graphs
+
+PROFILED = 20
+"""Steps that are profiled, and timed no more."""
 
 
-def replayed(graphs: Any, rounds: int) -> float:
-    """Milliseconds of a replay, over all kinds of step that were recorded."""
-    recorded = [one.graph for one in graphs.recorded.values()] if graphs is not None else []
-    if not recorded:
-        raise SystemExit("no step was recorded; what was said above says why")
-    for graph in recorded:
-        graph.replay()
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    for _ in range(rounds):
-        for graph in recorded:
-            graph.replay()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end) / rounds / len(recorded)
+class Watched:
+    """Replays of graphs as they are, with events around each; the first steps of the last epoch are profiled."""
+
+    def __init__(self, per_epoch: int, epochs: int) -> None:
+        self.later, self.profiled = per_epoch, range(per_epoch * (epochs - 1), per_epoch * (epochs - 1) + PROFILED)
+        self.events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
+        self.kernels, self.kernel_ms = 0.0, 0.0
+        self.profiler: Any = None
+        self.replay = Graphs._replay
+
+    def __call__(self, graphs: Graphs, recorded: Any, one: Any, clock: Any) -> Any:
+        if clock.step == self.profiled.start:
+            torch.cuda.synchronize()
+            self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]).__enter__()
+        if clock.step == self.profiled.stop:
+            self.stop()
+        start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        said = self.replay(graphs, recorded, one, clock)
+        end.record()
+        if clock.step >= self.later and clock.step not in self.profiled:
+            self.events.append((start, end))
+        return said
+
+    def stop(self) -> None:
+        """End profiling."""
+        torch.cuda.synchronize()
+        self.profiler.__exit__(None, None, None)
+        found = self.profiler.key_averages()
+        self.kernels = sum(one.count for one in found) / PROFILED
+        self.kernel_ms = sum(one.self_device_time_total for one in found) / PROFILED / 1000
+
+    def answer(self) -> dict[str, float]:
+        if not self.events:
+            raise SystemExit("no step was recorded; what was said above says why")
+        torch.cuda.synchronize()
+        step = mean(start.elapsed_time(end) for start, end in self.events)
+        return {"step_ms": step, "kernels": self.kernels, "kernel_ms": self.kernel_ms}
+
+
+def work(method: str, ready: Any, alone: Any, results: Any, arguments: argparse.Namespace) -> None:
+    """Be ready, wait for the others, train alone."""
+    data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
+    torch.zeros(1, device="cuda")
+    watched = Watched(-(-arguments.examples // arguments.batch_size), arguments.epochs)
+    Graphs._replay = lambda *given: watched(*given)  # type: ignore[method-assign]
+    ready.wait()
+    with alone, tempfile.TemporaryDirectory() as cache:
+        os.environ["STILLERY_CACHE"] = cache
+        one_run(method, teacher, data, {"cache": arguments.cache, "graph": "on"}, arguments)
+        results.put((method, watched.answer()))
+
+
+def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
+    """What each method's steps take, one answer a turn."""
+    context = multiprocessing.get_context("spawn")
+    asked = [*dict.fromkeys(("none", *arguments.methods))] * arguments.turns
+    ready, alone, results = context.Barrier(len(asked)), context.Lock(), context.Queue()
+    processes = [context.Process(target=work, args=(one, ready, alone, results, arguments)) for one in asked]
+    for process in processes:
+        process.start()
+    found: dict[str, list[dict[str, float]]] = {method: [] for method in asked}
+    try:
+        while sum(map(len, found.values())) < len(asked):
+            try:
+                method, answer = results.get(timeout=1)
+                found[method].append(answer)
+            except queue.Empty:
+                if any(process.exitcode for process in processes):
+                    raise SystemExit("a run failed; what it said is above") from None
+    finally:
+        for process in processes:
+            process.join(timeout=5)
+            process.kill()
+    return found
 
 
 def main() -> None:
@@ -45,36 +112,31 @@ def main() -> None:
     parser.add_argument("--methods", nargs="+", default=["kd", "pkd", "rail-kd"])
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
-    parser.add_argument("--examples", type=int, default=3200)
+    parser.add_argument("--examples", type=int, default=4096)
+    parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--cache", choices=("off", "on"), default="on")
-    parser.add_argument("--turns", type=int, default=3)
-    parser.add_argument("--rounds", type=int, default=50, help="Replays of each graph in a turn.")
+    parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():
         parser.error("no CUDA device is here")
-    arguments.device, arguments.epochs, arguments.log_every, arguments.max_steps = "cuda", 2, 10**9, None
-    made: list[Any] = []
-    graphs_for = loop.graphs_for
-    loop.graphs_for = lambda *given: made.append(graphs_for(*given)) or made[-1]
-    data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
-    found: dict[str, list[float]] = {method: [] for method in ("none", *arguments.methods)}
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["STILLERY_CACHE"] = cache
-        for _ in range(arguments.turns):
-            for method, times in found.items():
-                one_run(method, teacher, data, {"cache": arguments.cache, "graph": "on"}, arguments)
-                times.append(replayed(made.pop(), arguments.rounds))
-                made.clear()
+    if arguments.epochs < 2 or arguments.examples <= PROFILED * arguments.batch_size:
+        parser.error(f"--epochs 2 and more than {PROFILED} steps in each are the least")
+    arguments.device, arguments.log_every, arguments.max_steps = "cuda", 20, None
+    found = measured(arguments)
     table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers of {arguments.width}, batch "
                         f"{arguments.batch_size}, {torch.cuda.get_device_name()}")  # fmt: skip
-    for name in ("method", "ms a recorded step", "of none", "each turn"):
+    for name in ("method", "ms a recorded step", "of none", "each turn", "kernels", "their ms", "us between two"):
         table.add_column(name, justify="left" if name == "method" else "right")
-    for method, times in found.items():
-        ratios = [ours / floor for ours, floor in zip(times, found["none"], strict=True)]
-        table.add_row(method, f"{median(times):.3f}", f"{median(ratios):.3f}", " ".join(f"{one:.3f}" for one in ratios))
+    for method, answers in found.items():
+        steps, kernels, busy = (median(one[name] for one in answers) for name in ("step_ms", "kernels", "kernel_ms"))
+        ratios = [one["step_ms"] / floor["step_ms"] for one, floor in zip(answers, found["none"], strict=True)]
+        table.add_row(
+            method, f"{steps:.3f}", f"{median(ratios):.3f}", " ".join(f"{one:.3f}" for one in ratios),
+            f"{kernels:.0f}", f"{busy:.3f}", f"{1000 * (steps - busy) / kernels:.2f}",
+        )  # fmt: skip
     Console(width=120).print(table)
     if arguments.json:
         arguments.json.write_text(json.dumps(found))

@@ -66,12 +66,13 @@ def compared(
     """The answers of all sides, in turns, and why some have none; up to `together` of them load at the same time.
 
     They train one at a time, and none while another loads. A GPU that has rested is faster for a while, so there the
-    first side trains once more than is counted.
+    first side trains once more than is counted. Every second turn goes backwards, so that of two neither side gains
+    from a machine that slows down or speeds up.
     """
     answers: dict[str, list[Answer]] = {}
     without = {side.name: INSTALL for side in bench.sides if missing(side)}
     sides = [side for side in bench.sides if side.name not in without]
-    turns = [*(sides[:1] if device == "cuda" else []), *sides * repeats]
+    turns = [*(sides[:1] if device == "cuda" else []), *(sides + sides[::-1]) * (repeats // 2), *sides * (repeats % 2)]
     for start in range(0, len(turns), together):
         group = [side for side in turns[start : start + together] if side.name not in without]
         for number, (side, answer) in enumerate(_one_by_one(group, bench, inputs, device, clock), start):

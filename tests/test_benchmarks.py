@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -76,6 +78,55 @@ def test_what_only_a_gpu_can_show_is_refused_without_one(command: list[str]) -> 
                           text=True, timeout=300)  # fmt: skip
     assert done.returncode == 2 and "Traceback" not in done.stderr
     assert "no CUDA device is here" in done.stderr or "it needs a GPU" in done.stderr
+
+
+class _Event:
+    """A stand-in for an event of a GPU whose clock moves by 2 ms from one event to the next."""
+
+    now = 0.0
+
+    def __init__(self, enable_timing: bool) -> None:
+        assert enable_timing
+
+    def record(self) -> None:
+        _Event.now += 2.0
+        self.at = _Event.now
+
+    def elapsed_time(self, end: _Event) -> float:
+        return end.at - self.at
+
+
+class _Profiler:
+    """A stand-in for a profiler that has seen 40 kernels of 3 us a step."""
+
+    def __init__(self, activities: list[object]) -> None:
+        self.ended = False
+
+    def __enter__(self) -> _Profiler:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.ended = True
+
+    def key_averages(self) -> list[SimpleNamespace]:
+        assert self.ended
+        return [SimpleNamespace(count=20 * count, self_device_time_total=20 * count * 3.0) for count in (30, 10)]
+
+
+def test_replays_of_later_epochs_are_timed_and_some_of_the_last_one_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    replays = importlib.import_module("replays")
+    monkeypatch.setattr(torch.cuda, "Event", _Event)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(torch.profiler, "profile", _Profiler)
+    replayed: list[int] = []
+    monkeypatch.setattr(replays.Graphs, "_replay", lambda graphs, recorded, one, clock: replayed.append(clock.step))
+    watched = replays.Watched(per_epoch=30, epochs=3)
+    for step in range(90):
+        watched(None, None, None, SimpleNamespace(step=step))
+    assert replayed == [*range(90)], "every step is taken, once"
+    assert len(watched.events) == 30 + 10, "neither the first epoch nor the profiled steps are timed"
+    assert watched.answer() == {"step_ms": 2.0, "kernels": 40.0, "kernel_ms": pytest.approx(0.12)}
 
 
 def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:

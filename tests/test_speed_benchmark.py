@@ -108,6 +108,30 @@ def test_sides_load_together_and_train_alone(
         assert trains in (0, 1) and not (what == "loaded" and trains)
 
 
+@pytest.mark.parametrize(("device", "repeats", "order"), [
+    ("cpu", 1, "abc"), ("cpu", 2, "abccba"), ("cpu", 3, "abccbaabc"), ("cuda", 2, "aabccba"),
+])  # fmt: skip
+def test_every_second_turn_goes_backwards(
+    modules: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch, device: str, repeats: int, order: str
+) -> None:
+    speed, trained = modules("speed"), []
+
+    def run(side: SimpleNamespace, *given: Any) -> dict[str, float]:
+        trained.append(side.name)
+        return {"seconds": float(len(trained))}
+
+    monkeypatch.setattr(speed, "run", run)
+    monkeypatch.setattr(speed, "missing", lambda _: False)
+    bench = SimpleNamespace(sides=[SimpleNamespace(name=name) for name in "abc"], title="t", shape="s")
+    found, _ = speed.compared(bench, Path(), device, repeats)
+    assert "".join(trained) == order
+    # A turn of each side is the same one, whichever way it went.
+    assert all(len(answers) == repeats for answers in found.answers.values())
+    assert [answer["seconds"] for answer in found.answers["b"]] == [
+        place for place, name in enumerate(order, 1) if name == "b"
+    ]
+
+
 def test_who_waits_at_a_gate_is_let_go_when_something_breaks(
     modules: Callable[[str], ModuleType], monkeypatch: pytest.MonkeyPatch
 ) -> None:

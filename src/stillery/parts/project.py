@@ -7,6 +7,7 @@ trained, so the optimiser, clipping, checkpoints and every process see it; the e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -53,14 +54,35 @@ class Projection(nn.Module):
         return ours, theirs
 
 
+class _Products(torch.autograd.Function):
+    """Rows [pairs, rows, width] by weights [pairs, new width, width].
+
+    `torch.bmm` of the two would hand back either rows or gradients of the weights in another order than they lie in
+    memory, and who uses them next would copy each: small tensors cost as much as large ones.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, rows: Tensor, weights: Tensor) -> Tensor:
+        ctx.save_for_backward(rows, weights)
+        return torch.bmm(rows, weights.transpose(1, 2))
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        rows, weights = ctx.saved_tensors
+        of_rows, of_weights = ctx.needs_input_grad
+        return (
+            torch.bmm(gradient, weights) if of_rows else None,
+            torch.bmm(gradient.transpose(1, 2), rows) if of_weights else None,
+        )
+
+
 def _mapped(rows: Tensor, maps: Iterable[nn.Module]) -> Tensor:
     """Rows [pairs, rows, width] by a linear map for each pair, or one for all."""
     linear = [one for one in maps if isinstance(one, nn.Linear)]
     if len(linear) == 1:
         shared: Tensor = linear[0](rows)
         return shared
-    # This way round the weights' gradients come as the weights lie in memory, and need no copies.
-    found = torch.bmm(torch.stack([one.weight for one in linear]), rows.transpose(1, 2)).transpose(1, 2)
+    found: Tensor = _Products.apply(rows, torch.stack([one.weight for one in linear]))  # type: ignore[no-untyped-call]
     if linear[0].bias is None:
         return found
     return found + torch.stack([one.bias for one in linear]).unsqueeze(1)
