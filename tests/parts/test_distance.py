@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.parts.distance import REDUCTIONS, mse, normalised_mse
+from stillery.parts.distance import REDUCTIONS, contrastive, mse, normalised_mse
 
 TEACHER = torch.arange(18, dtype=torch.float32).reshape(2, 3, 3) / 10
 STUDENT = torch.zeros(2, 3, 3)
@@ -121,3 +121,13 @@ def test_normalised_rows_and_their_gradient_are_those_of_unit_length(mask: torch
     # What is already as good as zero is not blown up.
     tiny = normalised_mse(torch.full((1, 6), 1e-14), torch.zeros(1, 6))
     torch.testing.assert_close(tiny, mse(unit(torch.full((1, 6), 1e-14)), torch.zeros(1, 6)), rtol=1e-3, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_is_widened_before_scores_are_made(dtype: torch.dtype) -> None:
+    """Scores of unit rows by a temperature of 0.07 reach 14: rounded to half precision they would move the loss."""
+    torch.manual_seed(0)
+    student, teacher = torch.randn(16, 8).to(dtype), torch.randn(16, 8).to(dtype)
+    found = contrastive(student, teacher)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, contrastive(student.float(), teacher.float()), rtol=1e-6, atol=0)

@@ -67,6 +67,17 @@ def test_accumulating_4_times_8_equals_32_at_once(
         assert other["terms"] == pytest.approx(one["terms"], rel=1e-6, abs=1e-6)
 
 
+def test_what_remembers_is_told_of_every_step_and_of_the_last_of_an_epoch(
+    tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, monkeypatch
+) -> None:
+    told: list[bool] = []
+    monkeypatch.setattr(Objective, "after_step", lambda _, *, new_epoch: told.append(new_epoch))
+    objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
+    settings = dataclasses.replace(FAST, epochs=2, batch_size=24)
+    assert run(tmp_path / "run", objective, data, settings, teacher).steps == 6, "64 examples, the last step has 16"
+    assert told == [False, False, True] * 2
+
+
 def test_terms_are_logged_under_their_names_with_gradient_norms(
     tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
 ) -> None:
