@@ -53,10 +53,10 @@ def bert(layers: int, width: int, seed: int):
     return AutoModelForSequenceClassification.from_config(config)
 
 
-def sentences(count: int, seed: int = 0) -> TrainingData:
-    """Random tokens, as many as SST-2's training sentences have: 4 to 66, half of them at most 11."""
+def sentences(count: int, seed: int = 0, median: int = 11) -> TrainingData:
+    """Random tokens, as many as SST-2's training sentences have: 4 to 66, half of them at most 11, or `median`."""
     random = np.random.default_rng(seed)
-    lengths = np.clip(np.exp(random.normal(2.4, 0.55, count)), 4, 66).astype(np.int64)
+    lengths = np.clip(np.exp(random.normal(np.log(median), 0.55, count)), 4, 66).astype(np.int64)
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     flat = random.integers(1000, 30000, offsets[-1]).astype(np.int32)
     examples = Examples(

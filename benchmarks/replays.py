@@ -72,7 +72,8 @@ class Watched:
 
 def work(method: str, ready: Any, alone: Any, results: Any, arguments: argparse.Namespace) -> None:
     """Be ready, wait for the others, train alone."""
-    data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
+    data = sentences(arguments.examples, median=arguments.median_length)
+    teacher = bert(arguments.layers, arguments.width, seed=0)
     torch.zeros(1, device="cuda")
     watched = Watched(-(-arguments.examples // arguments.batch_size), arguments.epochs)
     Graphs._replay = lambda *given: watched(*given)  # type: ignore[method-assign]
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=12)
     parser.add_argument("--width", type=int, default=768)
     parser.add_argument("--examples", type=int, default=4096)
+    parser.add_argument("--median-length", type=int, default=11, help="Tokens; film reviews have about 26.")
     parser.add_argument("--epochs", type=int, default=4)
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--precision", default="auto")
