@@ -2,8 +2,9 @@
 
 A BERT of 12 layers teaches one of 6 (random weights: for speed they do not matter) on made-up sentences as long as
 SST-2's. Every run is the training loop itself; runs differ in one lever: the teacher live or from the store, steps
-operation by operation or as replayed CUDA graphs. All runs of a method see the same examples and the same dropout, so
-their losses are compared too: the largest relative difference from the first run, over the first steps.
+operation by operation or as replayed CUDA graphs, and with --without each run once more without one of the smaller
+levers. All runs of a method see the same examples and the same dropout, so their losses are compared too: the largest
+relative difference from the first run, over the first steps.
 
 With --operations nothing is timed: it counts the operations that a step starts, on any device; what a GPU does in one,
 such as `rms_norm`, counts as several on a CPU. With --waits it counts how often the host waits for a GPU in a step,
@@ -19,8 +20,10 @@ import os
 import tempfile
 import time
 import warnings
+from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
+from unittest.mock import patch
 
 import numpy as np
 import pyarrow as pa
@@ -30,15 +33,18 @@ from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, BertConfig
 
-from stillery import methods
+from stillery import methods, terms
 from stillery.data.examples import Examples
 from stillery.data.tokens import Tokens
+from stillery.models import attention, trace
 from stillery.models.family import sizes
+from stillery.train import graph, loop, step, store
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
 from stillery.train.settings import Storing, Training
 from stillery.train.teacher import LiveTeacher
+from stillery.train.telling import Telling
 
 CLOSE = {"fp32": 1e-3, "bf16": 5e-2}
 """How far losses may drift apart over the compared steps: rounding differs where kernels do."""
@@ -70,6 +76,39 @@ def sentences(count: int, seed: int = 0, median: int = 11) -> TrainingData:
     return TrainingData(examples=examples, tokens=tokens, pad_id=0)
 
 
+def _all_told(telling: Telling, *, wait: bool = False):
+    """What is to be written down is waited for at once."""
+    return _told(telling, wait=wait or bool(telling._readings))
+
+
+_told = Telling.told
+_hooks = trace._Hooks.__init__
+
+WITHOUT = {
+    "prepared-ahead": lambda: patch.object(loop, "AHEAD", 0),
+    "late-reading": lambda: patch.object(Telling, "told", _all_told),
+    "one-stream": lambda: patch.object(store, "own_stream", lambda device: nullcontext()),
+    "cheap-seeds": lambda: _patched((step, graph), "seed_generators", lambda seed, device: torch.manual_seed(seed)),
+    "unread-masks": lambda: patch.object(attention, "_unread", lambda make, device, /, **given: make(**given)),
+    "own-attention": lambda: patch.object(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False),
+    "early-stop": lambda: patch.object(
+        trace._Hooks, "__init__", lambda hooks, *given, stop, **named: _hooks(hooks, *given, stop=False, **named)
+    ),
+    "first-token": lambda: patch.object(trace, "_first_alone", lambda model, wanted: []),
+    "pairs-at-once": lambda: patch.object(terms, "_at_once", lambda match, pairs, projection: False),
+}
+"""The smaller levers, and how each is left out; the loop has no switches for them."""
+OTHER_DROPOUT = ("first-token",)
+
+
+@contextmanager
+def _patched(modules, name: str, value):
+    with ExitStack() as stack:
+        for module in modules:
+            stack.enter_context(patch.object(module, name, value))
+        yield
+
+
 def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arguments) -> dict:
     """Train and say how long a step took, what the losses were and how much memory it needed."""
     cuda = arguments.device == "cuda"
@@ -90,7 +129,8 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-    with tempfile.TemporaryDirectory() as folder:
+    left_out = WITHOUT[lever["without"]]() if lever.get("without") else nullcontext()
+    with tempfile.TemporaryDirectory() as folder, left_out:
         began = time.perf_counter()
         outcome = train(
             objective, data, settings, accelerator=accelerator, teacher=live if objective.stages[0].needs_teacher else
@@ -203,6 +243,7 @@ def main() -> None:
     parser.add_argument("--cache", nargs="+", choices=("off", "on"), default=["off", "on"])
     parser.add_argument("--graph", nargs="+", choices=("off", "on"), default=["off", "on"], help="Without CUDA: off.")
     parser.add_argument("--compile", action="store_true", help="Each run once more, the student by torch.compile.")
+    parser.add_argument("--without", nargs="+", choices=WITHOUT, default=[], help="Each run once more without these.")
     parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
     parser.add_argument("--waits", action="store_true", help="Count a step's waits for the whole GPU, time nothing.")
@@ -216,8 +257,8 @@ def main() -> None:
     graphs = arguments.graph if arguments.device == "cuda" else ["off"]
     compiles = ["off", "on"] if arguments.compile else ["off"]
     levers = [
-        {"cache": cache, "graph": graph, "compile": compiled}
-        for cache, graph, compiled in product(arguments.cache, graphs, compiles)
+        {"cache": cache, "graph": graph, "compile": compiled, "without": without}
+        for cache, graph, compiled, without in product(arguments.cache, graphs, compiles, ["", *arguments.without])
     ]
     found, worst = [], 0.0
     with tempfile.TemporaryDirectory() as cache:
@@ -233,18 +274,19 @@ def main() -> None:
             first = next((one for one in found if one["method"] == method), result)
             result["apart"] = apart(result["losses"], first["losses"], arguments.compare_steps)
             # What is compiled draws its dropout in another order.
-            worst = worst if lever["compile"] == "on" else max(worst, result["apart"])
+            other = lever["compile"] == "on" or lever["without"] in OTHER_DROPOUT
+            worst = worst if other else max(worst, result["apart"])
             found.append(result)
     table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers of {arguments.width}, batch "
                         f"{arguments.batch_size}, {arguments.device}, {found[0]['precision']}")  # fmt: skip
-    words = ("method", "teacher", "graphs", "compiled")
+    words = ("method", "teacher", "graphs", "compiled", "without")
     for name in (*words, "ms a step", "whole run s", "GPU MB", "losses apart"):
         table.add_column(name, justify="left" if name in words else "right")
     for one in found:
         table.add_row(
             one["method"], "-" if one["method"] == "none" else {"on": "store", "off": "live"}[one["cache"]],
-            one["graph"], one["compile"], "-" if one["step_ms"] is None else f"{one['step_ms']:.2f}",
-            f"{one['seconds']:.1f}",
+            one["graph"], one["compile"], one["without"] or "-",
+            "-" if one["step_ms"] is None else f"{one['step_ms']:.2f}", f"{one['seconds']:.1f}",
             "-" if one["memory_mb"] is None else f"{one['memory_mb']:.0f}", f"{one['apart']:.1e}",
         )  # fmt: skip
     Console(width=120).print(table)

@@ -60,6 +60,40 @@ def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: 
     assert found[2]["apart"] < 1e-5
 
 
+def test_levers_that_are_left_out_change_the_work_and_not_the_losses(tmp_path: Path) -> None:
+    levers = ["early-stop", "first-token", "pairs-at-once", "cheap-seeds", "late-reading"]
+    small = ["--layers", "6", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
+    command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "pkd"]
+    done = subprocess.run([*command, "--cache", "off", "--without", *levers, "--json", tmp_path / "b.json"],
+                          capture_output=True, text=True, timeout=300)  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    found = {one["without"]: one for one in json.loads((tmp_path / "b.json").read_text()) if one["method"] == "pkd"}
+    assert [*found] == ["", *levers]
+    assert all(found[lever]["apart"] < 1e-5 for lever in levers if lever != "first-token")
+    assert found["first-token"]["apart"] > 0, "the last layer draws other dropout"
+
+
+@pytest.mark.parametrize(("lever", "method"), [("first-token", "pkd"), ("early-stop", "tinybert")])
+def test_a_lever_that_is_left_out_is_work(lever: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Counted, not timed: the linear maps that are run."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    levers = importlib.import_module("levers")
+    monkeypatch.setenv("ACCELERATE_USE_CPU", "true")
+    rows: list[int] = []
+    forward = torch.nn.Linear.forward
+    monkeypatch.setattr(
+        torch.nn.Linear, "forward", lambda linear, given: rows.append(given.numel()) or forward(linear, given)
+    )
+    data, teacher = levers.sentences(32), levers.bert(6, 64, seed=0)
+    asked = SimpleNamespace(device="cpu", precision="fp32", layers=6, width=64, epochs=2, batch_size=16, log_every=20)
+    asked.max_steps, work = None, {}
+    for without in ("", lever):
+        rows.clear()
+        levers.one_run(method, teacher, data, {"cache": "off", "graph": "off", "without": without}, asked)
+        work[without] = sum(rows)
+    assert work[lever] > work[""]
+
+
 def test_the_operations_of_a_step_are_counted() -> None:
     small = ["--layers", "4", "--width", "64", "--examples", "64", "--batch-size", "16", "--operations"]
     command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "rail-kd"]
