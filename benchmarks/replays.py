@@ -1,10 +1,10 @@
 """What recorded steps take on a GPU, and what of that is between kernels: `python benchmarks/replays.py`.
 
 `levers.py` times the training loop from the host. Here CUDA events around each replay of a step's graph say how long
-the GPU itself was at it, and torch's profiler says of twenty such steps how many kernels they were and how long those
-ran: the rest is the way from one kernel to the next. Every run has a process of its own, because what a process did
-before changes that way (docs/performance.md). All load at once, then one after the other trains; a ratio is the median
-of those of the turns.
+the GPU was at it, if the host is ahead of it, and torch's profiler says of some more such steps how many kernels and
+copies they were and how long those ran: the rest is the way from one to the next. Every run has a process of its own,
+because what a process did before changes that way (docs/performance.md). All load at once, then one after the other
+trains, turn by turn; a ratio is the median of those of the turns.
 """
 
 from __future__ import annotations
@@ -23,34 +23,41 @@ import torch
 from levers import bert, one_run, sentences
 from rich.console import Console
 from rich.table import Table
+from torch.autograd import DeviceType
 
 from stillery.train.graph import Graphs
 
+Span = tuple[torch.cuda.Event, torch.cuda.Event]
+
 PROFILED = 20
-"""Steps that are profiled, and timed no more."""
+"""Replays of the last epoch that are profiled, and not timed with the others."""
 
 
 class Watched:
-    """Replays of graphs as they are, with events around each; the first steps of the last epoch are profiled."""
+    """Replays of graphs as they are, with events around each; the first ones of the last epoch are profiled."""
 
     def __init__(self, per_epoch: int, epochs: int) -> None:
-        self.later, self.profiled = per_epoch, range(per_epoch * (epochs - 1), per_epoch * (epochs - 1) + PROFILED)
-        self.events: list[tuple[torch.cuda.Event, torch.cuda.Event]] = []
-        self.kernels, self.kernel_ms = 0.0, 0.0
+        self.later, self.last = per_epoch, per_epoch * (epochs - 1)
+        self.events: list[Span] = []
+        self.profiled: list[Span] = []
         self.profiler: Any = None
+        self.kernels, self.kernel_ms = 0.0, 0.0
         self.replay = Graphs._replay
 
     def __call__(self, graphs: Graphs, recorded: Any, one: Any, clock: Any) -> Any:
-        if clock.step == self.profiled.start:
+        profiles = clock.step >= self.last and len(self.profiled) < PROFILED
+        if profiles and self.profiler is None:
             torch.cuda.synchronize()
             self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]).__enter__()
-        if clock.step == self.profiled.stop:
-            self.stop()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
         said = self.replay(graphs, recorded, one, clock)
         end.record()
-        if clock.step >= self.later and clock.step not in self.profiled:
+        if profiles:
+            self.profiled.append((start, end))
+            if len(self.profiled) == PROFILED:
+                self.stop()
+        elif clock.step >= self.later:
             self.events.append((start, end))
         return said
 
@@ -58,40 +65,49 @@ class Watched:
         """End profiling."""
         torch.cuda.synchronize()
         self.profiler.__exit__(None, None, None)
-        found = self.profiler.key_averages()
+        # The host's calls are among what it saw.
+        found = [one for one in self.profiler.key_averages() if one.device_type == DeviceType.CUDA]
         self.kernels = sum(one.count for one in found) / PROFILED
         self.kernel_ms = sum(one.self_device_time_total for one in found) / PROFILED / 1000
 
     def answer(self) -> dict[str, float]:
-        if not self.events:
-            raise SystemExit("no step was recorded; what was said above says why")
+        if not self.events or len(self.profiled) < PROFILED:
+            raise SystemExit("too few steps were recorded; what was said above says why, or give more --examples")
         torch.cuda.synchronize()
-        step = mean(start.elapsed_time(end) for start, end in self.events)
-        return {"step_ms": step, "kernels": self.kernels, "kernel_ms": self.kernel_ms}
+        step, profiled = (mean(start.elapsed_time(end) for start, end in one) for one in (self.events, self.profiled))
+        between = 1000 * (profiled - self.kernel_ms) / self.kernels
+        return {"step_ms": step, "kernels": self.kernels, "kernel_ms": self.kernel_ms, "between_us": between}
 
 
-def work(method: str, ready: Any, alone: Any, results: Any, arguments: argparse.Namespace) -> None:
-    """Be ready, wait for the others, train alone."""
+def work(method: str, ready: Any, mine: Any, next_one: Any, results: Any, arguments: argparse.Namespace) -> None:
+    """Be ready, wait for the others, train when it is one's turn."""
     data = sentences(arguments.examples, median=arguments.median_length)
     teacher = bert(arguments.layers, arguments.width, seed=0)
     torch.zeros(1, device="cuda")
     watched = Watched(-(-arguments.examples // arguments.batch_size), arguments.epochs)
     Graphs._replay = lambda *given: watched(*given)  # type: ignore[method-assign]
     ready.wait()
-    with alone, tempfile.TemporaryDirectory() as cache:
+    mine.wait()
+    with tempfile.TemporaryDirectory() as cache:
         os.environ["STILLERY_CACHE"] = cache
         one_run(method, teacher, data, {"cache": arguments.cache, "graph": "on"}, arguments)
         results.put((method, watched.answer()))
+    next_one.set()
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
     """What each method's steps take, one answer a turn."""
     context = multiprocessing.get_context("spawn")
     asked = [*dict.fromkeys(("none", *arguments.methods))] * arguments.turns
-    ready, alone, results = context.Barrier(len(asked)), context.Lock(), context.Queue()
-    processes = [context.Process(target=work, args=(one, ready, alone, results, arguments)) for one in asked]
+    ready, results = context.Barrier(len(asked)), context.Queue()
+    turns = [context.Event() for _ in range(len(asked) + 1)]
+    processes = [
+        context.Process(target=work, args=(one, ready, turns[number], turns[number + 1], results, arguments))
+        for number, one in enumerate(asked)
+    ]
     for process in processes:
         process.start()
+    turns[0].set()
     found: dict[str, list[dict[str, float]]] = {method: [] for method in asked}
     try:
         while sum(map(len, found.values())) < len(asked):
@@ -103,7 +119,7 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]
                     raise SystemExit("a run failed; what it said is above") from None
     finally:
         for process in processes:
-            process.join(timeout=5)
+            process.join(timeout=5 if sum(map(len, found.values())) == len(asked) else 0)
             process.kill()
     return found
 
@@ -133,11 +149,12 @@ def main() -> None:
     for name in ("method", "ms a recorded step", "of none", "each turn", "kernels", "their ms", "us between two"):
         table.add_column(name, justify="left" if name == "method" else "right")
     for method, answers in found.items():
-        steps, kernels, busy = (median(one[name] for one in answers) for name in ("step_ms", "kernels", "kernel_ms"))
+        names = ("step_ms", "kernels", "kernel_ms", "between_us")
+        steps, kernels, busy, between = (median(one[name] for one in answers) for name in names)
         ratios = [one["step_ms"] / floor["step_ms"] for one, floor in zip(answers, found["none"], strict=True)]
         table.add_row(
             method, f"{steps:.3f}", f"{median(ratios):.3f}", " ".join(f"{one:.3f}" for one in ratios),
-            f"{kernels:.0f}", f"{busy:.3f}", f"{1000 * (steps - busy) / kernels:.2f}",
+            f"{kernels:.0f}", f"{busy:.3f}", f"{between:.2f}",
         )  # fmt: skip
     Console(width=120).print(table)
     if arguments.json:

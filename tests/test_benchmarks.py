@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from text_tokenizers import word_tokenizer
+from torch.autograd import DeviceType
 from transformers import AutoModelForSeq2SeqLM, T5Config
 
 from stillery import methods
@@ -60,7 +61,7 @@ def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: 
     assert found[2]["apart"] < 1e-5
 
 
-def test_levers_that_are_left_out_change_the_work_and_not_the_losses(tmp_path: Path) -> None:
+def test_levers_that_are_left_out_do_not_change_the_losses(tmp_path: Path) -> None:
     levers = ["early-stop", "first-token", "pairs-at-once", "cheap-seeds", "late-reading"]
     small = ["--layers", "6", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
     command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "pkd"]
@@ -71,6 +72,23 @@ def test_levers_that_are_left_out_change_the_work_and_not_the_losses(tmp_path: P
     assert [*found] == ["", *levers]
     assert all(found[lever]["apart"] < 1e-5 for lever in levers if lever != "first-token")
     assert found["first-token"]["apart"] > 0, "the last layer draws other dropout"
+
+
+def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A lever that is called otherwise now would be left out of nothing."""
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    levers = importlib.import_module("levers")
+    places = [
+        (levers.loop, "AHEAD"), (levers.Telling, "told"), (levers.store, "own_stream"),
+        (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"), (levers.trace._Hooks, "__init__"),
+        (levers.trace, "_first_alone"), (levers.terms, "_at_once"),
+    ]  # fmt: skip
+    assert len(places) == len(levers.WITHOUT)
+    for lever, (module, name) in zip(levers.WITHOUT, places, strict=True):
+        before = getattr(module, name)
+        with levers.WITHOUT[lever]():
+            assert getattr(module, name) is not before, lever
+        assert getattr(module, name) is before, lever
 
 
 @pytest.mark.parametrize(("lever", "method"), [("first-token", "pkd"), ("early-stop", "tinybert")])
@@ -131,7 +149,7 @@ class _Event:
 
 
 class _Profiler:
-    """A stand-in for a profiler that has seen 40 kernels of 3 us a step."""
+    """A stand-in for a profiler that has seen 40 kernels of 3 us a step, and as many calls of the host."""
 
     def __init__(self, activities: list[object]) -> None:
         self.ended = False
@@ -144,7 +162,11 @@ class _Profiler:
 
     def key_averages(self) -> list[SimpleNamespace]:
         assert self.ended
-        return [SimpleNamespace(count=20 * count, self_device_time_total=20 * count * 3.0) for count in (30, 10)]
+        kinds = [(30, DeviceType.CUDA), (10, DeviceType.CUDA), (40, DeviceType.CPU)]
+        return [
+            SimpleNamespace(count=20 * count, self_device_time_total=20 * count * 3.0, device_type=kind)
+            for count, kind in kinds
+        ]
 
 
 def test_replays_of_later_epochs_are_timed_and_some_of_the_last_one_profiled(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -156,11 +178,25 @@ def test_replays_of_later_epochs_are_timed_and_some_of_the_last_one_profiled(mon
     replayed: list[int] = []
     monkeypatch.setattr(replays.Graphs, "_replay", lambda graphs, recorded, one, clock: replayed.append(clock.step))
     watched = replays.Watched(per_epoch=30, epochs=3)
-    for step in range(90):
+    # Where the last epoch begins, and where profiling would end, steps of a new kind are not replayed.
+    steps = [step for step in range(90) if step not in (60, 61, 82)]
+    for step in steps:
         watched(None, None, None, SimpleNamespace(step=step))
-    assert replayed == [*range(90)], "every step is taken, once"
-    assert len(watched.events) == 30 + 10, "neither the first epoch nor the profiled steps are timed"
-    assert watched.answer() == {"step_ms": 2.0, "kernels": 40.0, "kernel_ms": pytest.approx(0.12)}
+    assert replayed == steps, "every step is taken, once"
+    assert len(watched.events) == 30 + 7, "neither the first epoch nor the 20 profiled steps are timed"
+    found = watched.answer()
+    assert found == {
+        "step_ms": 2.0,
+        "kernels": 40.0,
+        "kernel_ms": pytest.approx(0.12),
+        "between_us": pytest.approx(47.0),
+    }
+
+
+def test_too_few_replays_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    with pytest.raises(SystemExit, match="too few steps were recorded"):
+        importlib.import_module("replays").Watched(per_epoch=30, epochs=3).answer()
 
 
 def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:

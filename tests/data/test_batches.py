@@ -1,10 +1,14 @@
 """The order of an epoch is a pure function of its arguments and shows each example once."""
 
+from dataclasses import replace
+
 import numpy as np
+import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.data.batches import in_order, micro_batches, windows
+from stillery.data.batches import Batch, in_order, micro_batches, windows
 
 sizes = st.lists(st.integers(1, 100), max_size=300).map(lambda values: np.array(values, dtype=np.int64))
 
@@ -62,3 +66,16 @@ def test_in_order(lengths, batch_size):
     assert sorted(whole.tolist()) == list(range(len(lengths)))
     assert (np.diff(lengths[whole]) <= 0).all()
     assert all(len(batch) == batch_size for batch in batches[:-1])
+
+
+def test_a_pinned_batch_has_all_its_tensors_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a stand-in: there is no pinned memory without a GPU."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda tensor: tensor + 10)
+    ids, labels = torch.tensor([[1, 2]]), torch.tensor([3])
+    batch = Batch(index=np.array([0]), ids=("a",), inputs={"input_ids": ids, "attention_mask": ids * 2}, labels=labels)
+    pinned = batch.pinned()
+    assert {name: tensor.tolist() for name, tensor in pinned.inputs.items()} == {
+        "input_ids": [[11, 12]], "attention_mask": [[12, 14]],
+    }  # fmt: skip
+    assert pinned.labels is not None and pinned.labels.tolist() == [13]
+    assert replace(batch, labels=None).pinned().labels is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -55,3 +57,15 @@ def test_gradients_of_products_are_those_of_finite_differences() -> None:
     assert torch.autograd.gradcheck(
         project._Products.apply, (rows.requires_grad_(), weights.requires_grad_()), check_batched_grad=False
     )
+
+
+def test_gradients_of_another_format_than_what_was_multiplied() -> None:
+    """As under autocast, where the product is narrower; here it is wider, which any processor can do."""
+    torch.manual_seed(0)
+    rows, weights = torch.randn(2, 3, 4), torch.randn(2, 5, 4)
+    gradient = torch.randn(2, 3, 5, dtype=torch.float64)
+    context = SimpleNamespace(saved_tensors=(rows, weights), needs_input_grad=(True, True))
+    of_rows, of_weights = project._Products.backward(context, gradient)
+    assert of_rows.dtype == of_weights.dtype == torch.float32
+    torch.testing.assert_close(of_rows, torch.bmm(gradient.float(), weights))
+    torch.testing.assert_close(of_weights, torch.bmm(gradient.float().transpose(1, 2), rows))

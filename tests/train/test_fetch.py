@@ -26,7 +26,7 @@ def test_what_another_device_has_comes_at_once() -> None:
 
 def test_what_is_on_its_way_is_read_when_it_has_arrived(monkeypatch: pytest.MonkeyPatch) -> None:
     """On a stand-in for a GPU: its tensors are sent as zeros, and the numbers come when somebody waits."""
-    there: dict[int, torch.Tensor] = {}
+    there: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
     waited: list[str] = []
 
     class Event:
@@ -42,6 +42,7 @@ def test_what_is_on_its_way_is_read_when_it_has_arrived(monkeypatch: pytest.Monk
                 sent.copy_(tensor)
 
     def send(tensor: SimpleNamespace) -> torch.Tensor:
+        waited.append("sent")
         there[id(tensor)] = torch.zeros_like(tensor.values), tensor.values
         return there[id(tensor)][0]
 
@@ -49,6 +50,6 @@ def test_what_is_on_its_way_is_read_when_it_has_arrived(monkeypatch: pytest.Monk
     monkeypatch.setattr(fetch, "_sent", send)
     tensors = [SimpleNamespace(is_cuda=True, values=torch.full((2,), number)) for number in (1.0, 2.0)]
     fetched = Fetched(tensors)
-    assert waited == ["recorded"] and not fetched.arrived
+    assert waited == ["sent", "sent", "recorded"] and not fetched.arrived
     assert [one.tolist() for one in fetched.read()] == [[1.0, 1.0], [2.0, 2.0]]
     assert fetched.arrived

@@ -192,6 +192,63 @@ def test_a_replayed_step_is_random_as_its_clock_says() -> None:
     assert torch.equal(values[0], values[1]) and not torch.equal(values[0], values[2])
 
 
+@pytest.mark.parametrize(
+    ("error", "ends"),
+    [(RuntimeError("it waits\nfor the GPU"), "losses"), (KeyboardInterrupt(), "losses"), (RuntimeError("x"), "end")],
+    ids=["cannot be recorded", "is stopped", "cannot end"],
+)
+def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
+    error: BaseException, ends: str, monkeypatch: pytest.MonkeyPatch, capsys
+) -> None:
+    """With a stand-in for CUDA: the stream and the generator are those of every later run of the process."""
+    happened: list[str] = []
+
+    class Graph:
+        def capture_begin(self, **_: object) -> None:
+            happened.append("begins")
+
+        def capture_end(self) -> None:
+            happened.append("ends")
+            if ends == "end":
+                raise error
+
+    class Generator:
+        def graphsafe_get_state(self) -> str:
+            return "fresh"
+
+        def graphsafe_set_state(self, state: str) -> None:
+            happened.append(state)
+
+    def losses(part: object, clock: Clock) -> SimpleNamespace:
+        if ends == "losses":
+            raise error
+        return SimpleNamespace(terms={"hard": torch.tensor(1.0)}, total=torch.tensor(1.0))
+
+    cuda = torch.cuda
+    monkeypatch.setattr(cuda, "CUDAGraph", Graph)
+    monkeypatch.setattr(cuda, "graph_pool_handle", lambda: "pool")
+    monkeypatch.setattr(cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(cuda, "default_generators", [Generator()])
+    monkeypatch.setattr(torch, "Generator", lambda device: Generator())
+    step = SimpleNamespace(
+        accelerator=SimpleNamespace(device=torch.device("cpu")), losses=losses, backward=lambda losses: None,
+        move=lambda: torch.tensor(1.0),
+        optimiser=SimpleNamespace(zero_grad=lambda set_to_none: happened.append("no gradients")),
+    )  # fmt: skip
+    graphs, one = Graphs(step), SimpleNamespace(unpacked=lambda device: ("part", "reads"))
+    if isinstance(error, Exception):
+        assert graphs._record(one, Clock()) is None and graphs.refused
+        assert (
+            f"CUDA graphs: off, this step cannot be recorded ({str(error).splitlines()[0]})" in capsys.readouterr().err
+        )
+    else:
+        with pytest.raises(KeyboardInterrupt):
+            graphs._record(one, Clock())
+        assert not graphs.refused
+    assert happened == ["no gradients", "begins", "ends", "no gradients", "fresh"]
+
+
 def _lines(folder: Path) -> list[dict]:
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
     return [{name: value for name, value in one.items() if name != "seconds"} for one in found]

@@ -27,7 +27,7 @@ from stillery.data.tokens import tokenise
 from stillery.faults import Fault
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
-from stillery.models.trace import Wanted
+from stillery.models.trace import Trace, Wanted
 from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
@@ -335,6 +335,43 @@ def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, 
         (file.folder / "blocks.txt").unlink()
     plain = store_of(teacher, many, arrays)
     assert plain.fill(LIMIT) is None and contents(plain) == threaded
+
+
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, store: type[TeacherStore], most: int) -> list[int]:
+    """A device that has no memory for more than so many examples at a time; how many it was asked for."""
+    seen: list[int] = []
+    shown = store._shown
+
+    def look(self: TeacherStore, index: np.ndarray, arrays: frozenset[What]) -> Trace:
+        seen.append(len(index))
+        if len(index) > most:
+            raise torch.cuda.OutOfMemoryError
+        return shown(self, index, arrays)
+
+    monkeypatch.setattr(store, "_shown", look)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+    return seen
+
+
+def test_a_gpu_without_memory_is_no_reason_to_end(
+    teacher: Loaded, many: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen = as_on_a_gpu(monkeypatch, TeacherStore, most=1)
+    accelerator = accelerator_for("fp32")
+    monkeypatch.setattr("stillery.train.store.TOKENS", 1024)
+    # What tells it from a CPU: the accelerator's device.
+    gpu = SimpleNamespace(
+        device=SimpleNamespace(type="cuda"), is_main_process=True, num_processes=1, mixed_precision="no",
+        autocast=accelerator.autocast,
+    )  # fmt: skip
+    cache = find_cache()
+    assert cache is not None
+    store = TeacherStore(
+        cache, LiveTeacher(teacher.model), many, frozenset({What("logits")}), dtype="fp32", accelerator=gpu
+    )
+    assert seen[0] > 1 and seen[1:] == [1], "after the batch that would be filled first, a single example"
+    assert store.fill(LIMIT) == "the GPU has no memory for 1,024 tokens at a time, by which it is filled"
+    assert store.files[What("logits")].missing() == [0]
 
 
 def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, capsys) -> None:

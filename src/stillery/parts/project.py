@@ -70,9 +70,10 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         rows, weights = ctx.saved_tensors
         of_rows, of_weights = ctx.needs_input_grad
+        # Under autocast the product, and so its gradient, is narrower than what was multiplied.
         return (
-            torch.bmm(gradient, weights) if of_rows else None,
-            torch.bmm(gradient.transpose(1, 2), rows) if of_weights else None,
+            torch.bmm(gradient, weights.to(gradient.dtype)).to(rows.dtype) if of_rows else None,
+            torch.bmm(gradient.transpose(1, 2), rows.to(gradient.dtype)).to(weights.dtype) if of_weights else None,
         )
 
 

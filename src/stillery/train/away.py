@@ -49,6 +49,8 @@ def idle_teachers_away(
     if idle and accelerator.device.type == "cuda":
         free_workspaces()
         torch.cuda.empty_cache()
+        # Pinned memory, through which a store was filled, stays with the process otherwise.
+        getattr(torch._C, "_host_emptyCache", lambda: None)()
     try:
         yield
     finally:

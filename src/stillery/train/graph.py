@@ -225,13 +225,17 @@ class Graphs:
             step.backward(losses)
             writes = torch.cat([values, step.move().to(values.dtype)[None]])
         except Exception as error:
-            with suppress(RuntimeError):
-                graph.capture_end()
+            self._give_up(graph)
             self._refuse(error)
             return None
+        except BaseException:
+            # Somebody stops the run: the stream, and the generator, are there for later ones of this process.
+            self._give_up(graph)
+            raise
         try:
             graph.capture_end()
         except RuntimeError as error:
+            self._give_up(None)
             self._refuse(error)
             return None
         # The gradients live in the graphs' memory and are made anew by each replay.
@@ -239,13 +243,19 @@ class Graphs:
         self.pool = pool
         return _Recorded(graph=graph, reads=reads, names=names, writes=writes)
 
-    def _refuse(self, error: Exception) -> None:
-        self.refused = True
+    def _give_up(self, graph: torch.cuda.CUDAGraph | None) -> None:
+        """End a recording that failed, if it has not ended."""
+        if graph is not None:
+            with suppress(RuntimeError):
+                graph.capture_end()
         self.step.optimiser.zero_grad(set_to_none=True)
-        # A recording that failed leaves the random generator waiting for its end.
+        # It leaves the random generator waiting for its end.
         generator = torch.cuda.default_generators[torch.cuda.current_device()]
         fresh = torch.Generator(device=self.step.accelerator.device)
         generator.graphsafe_set_state(fresh.graphsafe_get_state())
+
+    def _refuse(self, error: Exception) -> None:
+        self.refused = True
         lines = str(error).strip().splitlines() or [type(error).__name__]
         say(f"CUDA graphs: off, this step cannot be recorded ({lines[0]})")
 

@@ -81,12 +81,7 @@ class TeacherStore:
         self.order = FillOrder(data.lengths, *((CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)))
         self.wanted = wanted_for(arrays, self.depth)
         self.needs: Needs = {None: self.wanted}
-        with ThreadPoolExecutor(1) as beside:
-            # In a new process a GPU's first look takes longer than the fingerprints do, so it is on what will be
-            # filled first: other kernels would have to be loaded for a single example.
-            weights = beside.submit(self._fingerprints)
-            first = self._shown(self.order.examples[-1:] if self.on_cpu else self.order.batches(0)[0], arrays)
-            self._weights = weights.result()
+        self._weights, first = self._first_look(arrays)
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
         self.rows: Mapping[What, Rows] = {}
@@ -99,6 +94,24 @@ class TeacherStore:
             )
             for what in sorted(arrays)
         }
+
+    def _first_look(self, arrays: frozenset[What]) -> tuple[dict[bool, str], Trace]:
+        """The fingerprints of the teacher's weights, and what it shows on a few examples."""
+        if self.teacher.model.device.type not in ("cpu", "cuda"):
+            return self._fingerprints(), self._shown(self.order.examples[-1:], arrays)
+        # In a new process a GPU's first look takes longer than the fingerprints do.
+        with ThreadPoolExecutor(1) as beside:
+            weights = beside.submit(self._fingerprints)
+            if self.on_cpu:
+                return weights.result(), self._shown(self.order.examples[-1:], arrays)
+            try:
+                # On what will be filled first: other kernels would have to be loaded for a single example.
+                first = self._shown(self.order.batches(0)[0], arrays)
+            except torch.cuda.OutOfMemoryError:
+                # Whether there is to be a store at all is not decided yet.
+                torch.cuda.empty_cache()
+                first = self._shown(self.order.examples[-1:], arrays)
+            return weights.result(), first
 
     @property
     def bytes(self) -> int:
@@ -136,6 +149,9 @@ class TeacherStore:
                     fault = self._fill_and_open(stack, held)
                 except OSError as error:
                     fault = self.cannot(error)
+                except torch.cuda.OutOfMemoryError:
+                    fault = f"the GPU has no memory for {self.order.tokens:,} tokens at a time, by which it is filled"
+                    torch.cuda.empty_cache()
         return first_of_any(self.accelerator, fault)
 
     def teacher_of(self, plan: Plan) -> StoredTeacher:
@@ -161,7 +177,7 @@ class TeacherStore:
             self._make()
             stack.enter_context(locked([file.folder for file in self.files.values()]))
         if not self._fill_missing():
-            return f"what the teacher shows does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
+            return f"what the teacher shows is not finite, or does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
         bounded = self.on_cpu and self.bytes > _LET_GO
         let_go = _LET_GO // len(self.files) if bounded else None
         self.rows = {what: file.rows(let_go) for what, file in self.files.items()}
@@ -213,7 +229,7 @@ class TeacherStore:
     def _look(self, index: Indices, arrays: Collection[What]) -> Fetched:
         """What the teacher shows on some examples, as rows of each array, and last the largest number of each."""
         # A thread has to choose its stream for itself.
-        with own_stream(self.accelerator.device):
+        with own_stream(self.teacher.model.device):
             trace = self._shown(index, arrays)
             rows, largest = zip(*(cast(taken(what, trace), self._dtype_of(what)) for what in arrays), strict=True)
             return Fetched([*rows, torch.stack(largest)])
@@ -245,7 +261,8 @@ class TeacherStore:
 
     def _shown(self, index: Indices, arrays: Collection[What]) -> Trace:
         """What the teacher shows of these arrays on some examples, its states shortened where a row of them is kept."""
-        device = self.accelerator.device
+        # That of the model has a number; where the accelerator's has none, a thread would take the first one.
+        device = self.teacher.model.device
         batch = self.data.batch(index, padded_to(device))
         # From other memory than pinned a copy to a GPU waits for all that the GPU has yet to do.
         batch = (batch.pinned() if device.type == "cuda" else batch).to(device)
