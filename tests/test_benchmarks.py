@@ -80,7 +80,8 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
     levers = importlib.import_module("levers")
     places = [
         (levers.loop, "AHEAD"), (levers.Telling, "told"), (levers.store, "own_stream"),
-        (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"), (levers.trace._Hooks, "__init__"),
+        (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
+        (levers.trace._Hooks, "__init__"),
         (levers.trace, "_first_alone"), (levers.terms, "_at_once"),
     ]  # fmt: skip
     assert len(places) == len(levers.WITHOUT)
