@@ -29,6 +29,7 @@ from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
 from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.graph import graphs_for
+from stillery.train.heap import held_heap
 from stillery.train.lessons import clock_at, lessons_of
 from stillery.train.log import RunLog
 from stillery.train.objective import Objective
@@ -78,6 +79,7 @@ def accelerator_for(precision: str) -> Accelerator:
     return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision), kwargs_handlers=[unused])
 
 
+@held_heap()
 @for_any_length()
 @unread_masks()
 def train(
