@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
+from stillery.train.stream import number_of
+
 __all__ = ["seed_generators", "step_seed"]
 
 
@@ -24,5 +26,4 @@ def seed_generators(seed: int, device: torch.device) -> None:
         return
     torch.default_generator.manual_seed(seed)
     if device.type == "cuda":
-        place = torch.cuda.current_device() if device.index is None else device.index
-        torch.cuda.default_generators[place].manual_seed(seed)
+        torch.cuda.default_generators[number_of(device)].manual_seed(seed)

@@ -97,13 +97,11 @@ class TeacherStore:
 
     def _first_look(self, arrays: frozenset[What]) -> tuple[dict[bool, str], Trace]:
         """The fingerprints of the teacher's weights, and what it shows on a few examples."""
-        if self.teacher.model.device.type not in ("cpu", "cuda"):
+        if self.accelerator.device.type != "cuda":
             return self._fingerprints(), self._shown(self.order.examples[-1:], arrays)
         # In a new process a GPU's first look takes longer than the fingerprints do.
         with ThreadPoolExecutor(1) as beside:
             weights = beside.submit(self._fingerprints)
-            if self.on_cpu:
-                return weights.result(), self._shown(self.order.examples[-1:], arrays)
             try:
                 # On what will be filled first: other kernels would have to be loaded for a single example.
                 first = self._shown(self.order.batches(0)[0], arrays)

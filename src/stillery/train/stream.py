@@ -8,7 +8,7 @@ from functools import cache
 
 import torch
 
-__all__ = ["own_stream"]
+__all__ = ["number_of", "own_stream"]
 
 
 @contextmanager
@@ -21,7 +21,7 @@ def own_stream(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    number = torch.cuda.current_device() if device.index is None else device.index
+    number = number_of(device)
     stream, around = _stream_of(number), torch.cuda.current_stream(number)
     stream.wait_stream(around)
     try:
@@ -29,6 +29,11 @@ def own_stream(device: torch.device) -> Iterator[None]:
             yield
     finally:
         around.wait_stream(stream)
+
+
+def number_of(device: torch.device) -> int:
+    """The number of a CUDA device, that of the current one where it has none."""
+    return torch.cuda.current_device() if device.index is None else device.index
 
 
 @cache
