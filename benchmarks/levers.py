@@ -20,6 +20,7 @@ import os
 import tempfile
 import time
 import warnings
+from collections.abc import Callable
 from contextlib import ExitStack, contextmanager, nullcontext
 from itertools import product
 from pathlib import Path
@@ -32,16 +33,18 @@ from rich.console import Console
 from rich.table import Table
 from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, BertConfig
+from turns import in_turns
 
 from stillery import methods, terms
 from stillery.data.examples import Examples
 from stillery.data.tokens import Tokens
 from stillery.models import attention, trace
 from stillery.models.family import sizes
-from stillery.train import graph, loop, step, store
+from stillery.train import graph, loop, step, stream
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
+from stillery.train.record import Repeated
 from stillery.train.settings import Storing, Training
 from stillery.train.teacher import LiveTeacher
 from stillery.train.telling import Telling
@@ -87,7 +90,8 @@ _hooks = trace._Hooks.__init__
 WITHOUT = {
     "prepared-ahead": lambda: patch.object(loop, "AHEAD", 0),
     "late-reading": lambda: patch.object(Telling, "told", _all_told),
-    "one-stream": lambda: patch.object(store, "own_stream", lambda device: nullcontext()),
+    "one-stream": lambda: patch.object(stream, "_stream_of", lambda number: torch.cuda.Stream(number)),
+    "recorded-looks": lambda: patch.object(Repeated, "_record", lambda *given: False),
     "cheap-seeds": lambda: _patched((step, graph), "seed_generators", lambda seed, device: torch.manual_seed(seed)),
     "unread-masks": lambda: patch.object(attention, "_unread", lambda make, device, /, **given: make(**given)),
     "own-attention": lambda: patch.object(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False),
@@ -153,6 +157,22 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
         "steps": outcome.steps, "seconds": seconds, "step_ms": 1000 * per_step if per_step else None,
         "memory_mb": torch.cuda.max_memory_allocated() / 1e6 if cuda else None, "losses": losses,
     }  # fmt: skip
+
+
+def prepare(job) -> Callable[[], dict]:
+    """A run that only has to be started: a method, its levers and the arguments."""
+    method, lever, arguments = job
+    data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
+    if arguments.device == "cuda":
+        torch.zeros(1, device="cuda")
+
+    def run() -> dict:
+        # Each fills its own store.
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["STILLERY_CACHE"] = cache
+            return one_run(method, teacher, data, lever, arguments)
+
+    return run
 
 
 FREE = frozenset(
@@ -245,6 +265,9 @@ def main() -> None:
     parser.add_argument("--graph", nargs="+", choices=("off", "on"), default=["off", "on"], help="Without CUDA: off.")
     parser.add_argument("--compile", action="store_true", help="Each run once more, the student by torch.compile.")
     parser.add_argument("--without", nargs="+", choices=WITHOUT, default=[], help="Each run once more without these.")
+    parser.add_argument(
+        "--processes", action="store_true", help="Each run in a process of its own, which on a GPU it always has."
+    )
     parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
     parser.add_argument("--waits", action="store_true", help="Count a step's waits for the whole GPU, time nothing.")
@@ -254,7 +277,6 @@ def main() -> None:
         parser.error("--waits: nobody waits for a CPU; it needs a GPU")
     os.environ.setdefault("ACCELERATE_USE_CPU", "true" if arguments.device == "cpu" else "false")
 
-    data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
     graphs = arguments.graph if arguments.device == "cuda" else ["off"]
     compiles = ["off", "on"] if arguments.compile else ["off"]
     levers = [
@@ -263,6 +285,7 @@ def main() -> None:
     ]
     found, worst = [], 0.0
     if arguments.operations or arguments.waits:
+        data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
         with tempfile.TemporaryDirectory() as cache:
             os.environ["STILLERY_CACHE"] = cache
             count("waits" if arguments.waits else "operations", teacher, data, arguments)
@@ -270,11 +293,10 @@ def main() -> None:
     # The floor: the same student without a teacher.
     plans = [("none", lever) for lever in levers if lever["cache"] == levers[0]["cache"]]
     plans += [(method, lever) for method in arguments.methods for lever in levers]
-    for method, lever in plans:
-        # Each fills its own store.
-        with tempfile.TemporaryDirectory() as cache:
-            os.environ["STILLERY_CACHE"] = cache
-            result = one_run(method, teacher, data, lever, arguments)
+    jobs = [(method, lever, arguments) for method, lever in plans]
+    own = arguments.processes or arguments.device == "cuda"
+    results = in_turns(prepare, jobs) if own else [prepare(job)() for job in jobs]
+    for (method, lever, _), result in zip(jobs, results, strict=True):
         first = next((one for one in found if one["method"] == method), result)
         result["apart"] = apart(result["losses"], first["losses"], arguments.compare_steps)
         # What is compiled draws its dropout in another order.

@@ -11,10 +11,9 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import os
-import queue
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from statistics import mean, median
 from typing import Any
@@ -24,6 +23,7 @@ from levers import bert, one_run, sentences
 from rich.console import Console
 from rich.table import Table
 from torch.autograd import DeviceType
+from turns import in_turns
 
 from stillery.train.graph import Graphs
 
@@ -79,48 +79,30 @@ class Watched:
         return {"step_ms": step, "kernels": self.kernels, "kernel_ms": self.kernel_ms, "between_us": between}
 
 
-def work(method: str, ready: Any, mine: Any, next_one: Any, results: Any, arguments: argparse.Namespace) -> None:
-    """Be ready, wait for the others, train when it is one's turn."""
+def prepare(job: tuple[str, argparse.Namespace]) -> Callable[[], dict[str, float]]:
+    """A run that only has to be started."""
+    method, arguments = job
     data = sentences(arguments.examples, median=arguments.median_length)
     teacher = bert(arguments.layers, arguments.width, seed=0)
     torch.zeros(1, device="cuda")
     watched = Watched(-(-arguments.examples // arguments.batch_size), arguments.epochs)
     Graphs._replay = lambda *given: watched(*given)  # type: ignore[method-assign]
-    ready.wait()
-    mine.wait()
-    with tempfile.TemporaryDirectory() as cache:
-        os.environ["STILLERY_CACHE"] = cache
-        one_run(method, teacher, data, {"cache": arguments.cache, "graph": "on"}, arguments)
-        results.put((method, watched.answer()))
-    next_one.set()
+
+    def run() -> dict[str, float]:
+        with tempfile.TemporaryDirectory() as cache:
+            os.environ["STILLERY_CACHE"] = cache
+            one_run(method, teacher, data, {"cache": arguments.cache, "graph": "on"}, arguments)
+            return watched.answer()
+
+    return run
 
 
 def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]:
     """What each method's steps take, one answer a turn."""
-    context = multiprocessing.get_context("spawn")
     asked = [*dict.fromkeys(("none", *arguments.methods))] * arguments.turns
-    ready, results = context.Barrier(len(asked)), context.Queue()
-    turns = [context.Event() for _ in range(len(asked) + 1)]
-    processes = [
-        context.Process(target=work, args=(one, ready, turns[number], turns[number + 1], results, arguments))
-        for number, one in enumerate(asked)
-    ]
-    for process in processes:
-        process.start()
-    turns[0].set()
     found: dict[str, list[dict[str, float]]] = {method: [] for method in asked}
-    try:
-        while sum(map(len, found.values())) < len(asked):
-            try:
-                method, answer = results.get(timeout=1)
-                found[method].append(answer)
-            except queue.Empty:
-                if any(process.exitcode for process in processes):
-                    raise SystemExit("a run failed; what it said is above") from None
-    finally:
-        for process in processes:
-            process.join(timeout=5 if sum(map(len, found.values())) == len(asked) else 0)
-            process.kill()
+    for method, answer in zip(asked, in_turns(prepare, [(method, arguments) for method in asked]), strict=True):
+        found[method].append(answer)
     return found
 
 

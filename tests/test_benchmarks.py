@@ -54,7 +54,9 @@ def test_the_benchmark_of_the_vocabulary_runs(tmp_path: Path) -> None:
 def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: Path) -> None:
     small = ["--layers", "4", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
     command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "pkd"]
-    done = subprocess.run([*command, "--json", tmp_path / "b.json"], capture_output=True, text=True, timeout=300)
+    # As on a GPU, each run in a process of its own.
+    command += ["--processes", "--json", tmp_path / "b.json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads((tmp_path / "b.json").read_text())
     assert [(one["method"], one["cache"]) for one in found] == [("none", "off"), ("pkd", "off"), ("pkd", "on")]
@@ -79,7 +81,8 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     levers = importlib.import_module("levers")
     places = [
-        (levers.loop, "AHEAD"), (levers.Telling, "told"), (levers.store, "own_stream"),
+        (levers.loop, "AHEAD"), (levers.Telling, "told"), (levers.stream, "_stream_of"),
+        (levers.Repeated, "_record"),
         (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
         (levers.trace._Hooks, "__init__"),
         (levers.trace, "_first_alone"), (levers.terms, "_at_once"),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -25,7 +26,7 @@ from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.recipe import Clock
 from stillery.train import checkpoint, telling
-from stillery.train.ahead import ahead
+from stillery.train.ahead import ahead, behind
 from stillery.train.cut import Part, cut_window
 from stillery.train.graph import Graphs, packed, same_step, tensors_of, why_not
 from stillery.train.loop import TrainingData, accelerator_for, train
@@ -42,6 +43,67 @@ StudentOf = Callable[..., PreTrainedModel]
 @pytest.fixture
 def data(sentences, tokenizer) -> TrainingData:
     return TrainingData(examples=sentences, tokens=tokenise(sentences, tokenizer, 16), pad_id=0)
+
+
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_what_was_made_is_used_in_order_and_let_go_by_who_made_it(depth: int) -> None:
+    gone: list[str] = []
+
+    class One:
+        def __init__(self, number: int) -> None:
+            self.number = number
+
+        def __del__(self) -> None:
+            gone.append(threading.current_thread().name)
+
+    used: list[int] = []
+    threads: set[str] = set()
+
+    def use(one: One) -> bool:
+        time.sleep(0.002 * (one.number % 3))
+        used.append(one.number)
+        threads.add(threading.current_thread().name)
+        return True
+
+    assert behind((One(number) for number in range(20)), use, depth) is True
+    assert used == list(range(20)) and len(threads) == 1
+    here = threading.current_thread().name
+    assert gone == [here] * 20 and (threads == {here}) is (depth == 0)
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("behind")]
+
+
+@pytest.mark.parametrize("depth", [0, 3])
+def test_nothing_is_used_after_what_failed(depth: int) -> None:
+    used: list[int] = []
+
+    def use(number: int) -> bool:
+        time.sleep(0.01)
+        used.append(number)
+        if number == 12:
+            raise OSError("full")
+        return number != 2
+
+    assert behind(iter(range(100)), use, depth) is False and used == [0, 1, 2]
+    with pytest.raises(OSError, match="full"):
+        behind(iter(range(10, 100)), use, depth)
+    assert used == [0, 1, 2, 10, 11, 12]
+
+
+def test_what_was_made_before_an_error_is_used() -> None:
+    used: list[int] = []
+
+    def made() -> Iterator[int]:
+        yield from range(3)
+        raise KeyboardInterrupt
+
+    def use(number: int) -> bool:
+        time.sleep(0.01)
+        used.append(number)
+        return True
+
+    with pytest.raises(KeyboardInterrupt):
+        behind(made(), use, 2)
+    assert used == [0, 1, 2]
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3, 20])
@@ -246,7 +308,7 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
         with pytest.raises(KeyboardInterrupt):
             graphs._record(one, Clock())
         assert not graphs.refused
-    assert happened == ["no gradients", "begins", "ends", "no gradients", "fresh"]
+    assert happened == ["no gradients", "begins", "ends", "fresh", "no gradients"]
 
 
 def _lines(folder: Path) -> list[dict]:

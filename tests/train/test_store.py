@@ -42,6 +42,7 @@ from stillery.train.settings import Storing, Training
 from stillery.train.store import CPU_BLOCK, KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
 from stillery.train.store_files import Rows, cast
+from stillery.train.store_look import Looking
 from stillery.train.store_plan import What, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
 from stillery.train.store_use import stage_teachers
@@ -337,18 +338,18 @@ def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, 
     assert plain.fill(LIMIT) is None and contents(plain) == threaded
 
 
-def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, store: type[TeacherStore], most: int) -> list[int]:
+def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """A device that has no memory for more than so many examples at a time; how many it was asked for."""
     seen: list[int] = []
-    shown = store._shown
+    shown = Looking.shown
 
-    def look(self: TeacherStore, index: np.ndarray, arrays: frozenset[What]) -> Trace:
+    def look(self: Looking, index: np.ndarray, arrays: frozenset[What]) -> Trace:
         seen.append(len(index))
         if len(index) > most:
             raise torch.cuda.OutOfMemoryError
         return shown(self, index, arrays)
 
-    monkeypatch.setattr(store, "_shown", look)
+    monkeypatch.setattr(Looking, "shown", look)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return seen
 
@@ -356,7 +357,7 @@ def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, store: type[TeacherStore], most
 def test_a_gpu_without_memory_is_no_reason_to_end(
     teacher: Loaded, many: TrainingData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    seen = as_on_a_gpu(monkeypatch, TeacherStore, most=1)
+    seen = as_on_a_gpu(monkeypatch, most=1)
     accelerator = accelerator_for("fp32")
     monkeypatch.setattr("stillery.train.store.TOKENS", 1024)
     # What tells it from a CPU: the accelerator's device.

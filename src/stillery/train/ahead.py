@@ -1,4 +1,4 @@
-"""Prepare what the next steps need in a thread, while a device is busy with this one."""
+"""Two things at a time: what comes next is prepared in a thread, or what was made is used in one."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["ahead"]
+__all__ = ["ahead", "behind"]
 
 T = TypeVar("T")
 
@@ -31,3 +31,49 @@ def ahead(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> Gene
             yield waiting.popleft().result()
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def behind(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
+    """Use what is made, in order, in a thread that is at most `depth` behind; False as soon as a use gives that.
+
+    With a depth of 0 each is used before the next is made. What `use` raises is raised here; where making raises, what
+    was made before is used first. Each is let go by the thread that made it: while that records a CUDA graph, pinned
+    memory that another thread lets go would become part of it.
+    """
+    if not depth:
+        return all(map(use, made))
+    pool = ThreadPoolExecutor(1, thread_name_prefix="behind")
+    waiting: deque[tuple[list[T], Future[None]]] = deque()
+    ended = False
+
+    def use_held(held: list[T]) -> None:
+        nonlocal ended
+        # After a use that failed nothing is used any more.
+        if ended:
+            return
+        try:
+            good = use(held[0])
+        except BaseException:
+            ended = True
+            raise
+        ended = not good
+
+    def used(most: int) -> bool:
+        while len(waiting) > most:
+            held, future = waiting[0]
+            future.result()
+            waiting.popleft()
+            held.clear()
+        return not ended
+
+    try:
+        for one in made:
+            held = [one]
+            waiting.append((held, pool.submit(use_held, held)))
+            if not used(depth):
+                return False
+        return used(0)
+    finally:
+        pool.shutdown()
+        for held, _ in waiting:
+            held.clear()

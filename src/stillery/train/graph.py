@@ -9,7 +9,6 @@ what the teacher showed on them, the learning rate; dropout draws from the seed 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +23,7 @@ from stillery.terms import flat_layers
 from stillery.train.cut import Part
 from stillery.train.needs import meeting_of
 from stillery.train.objective import Objective
+from stillery.train.record import recorded
 from stillery.train.said import Said, spoken
 from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.settings import Training
@@ -212,47 +212,27 @@ class Graphs:
 
     def _record(self, one: Packed, clock: Clock) -> _Recorded | None:
         """Record a step without taking it; None where something in it cannot be recorded, which is said once."""
-        step, graph = self.step, torch.cuda.CUDAGraph()
+        step = self.step
         part, reads = one.unpacked(step.accelerator.device)
-        step.optimiser.zero_grad(set_to_none=True)
         pool = self.pool if self.pool is not None else torch.cuda.graph_pool_handle()
-        torch.cuda.synchronize()
-        # Of this thread only: the one that reads ahead allocates pinned memory meanwhile.
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        try:
+
+        def work() -> tuple[list[str], Tensor]:
             losses = step.losses(part, clock)
             names, values = list(losses.terms), spoken(losses)
             step.backward(losses)
-            writes = torch.cat([values, step.move().to(values.dtype)[None]])
-        except Exception as error:
-            self._give_up(graph)
-            self._refuse(error)
-            return None
-        except BaseException:
-            # Somebody stops the run: the stream, and the generator, are there for later ones of this process.
-            self._give_up(graph)
-            raise
-        try:
-            graph.capture_end()
-        except RuntimeError as error:
-            self._give_up(None)
-            self._refuse(error)
-            return None
-        # The gradients live in the graphs' memory and are made anew by each replay.
+            return names, torch.cat([values, step.move().to(values.dtype)[None]])
+
         step.optimiser.zero_grad(set_to_none=True)
+        try:
+            graph, (names, writes) = recorded(work, pool, step.accelerator.device)
+        except Exception as error:
+            self._refuse(error)
+            return None
+        finally:
+            # The gradients live in the graphs' memory and are made anew by each replay.
+            step.optimiser.zero_grad(set_to_none=True)
         self.pool = pool
         return _Recorded(graph=graph, reads=reads, names=names, writes=writes)
-
-    def _give_up(self, graph: torch.cuda.CUDAGraph | None) -> None:
-        """End a recording that failed, if it has not ended."""
-        if graph is not None:
-            with suppress(RuntimeError):
-                graph.capture_end()
-        self.step.optimiser.zero_grad(set_to_none=True)
-        # It leaves the random generator waiting for its end.
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
-        fresh = torch.Generator(device=self.step.accelerator.device)
-        generator.graphsafe_set_state(fresh.graphsafe_get_state())
 
     def _refuse(self, error: Exception) -> None:
         self.refused = True

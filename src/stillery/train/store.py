@@ -11,11 +11,11 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, closing, suppress
-from dataclasses import replace
-from functools import cached_property
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -31,19 +31,18 @@ from stillery.data.examples import hash_columns
 from stillery.data.locks import locked
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
-from stillery.models.trace import Trace, Wanted
+from stillery.models.trace import Trace
 from stillery.progress import Bar, bar, say, track
-from stillery.train.ahead import ahead
-from stillery.train.away import free_workspaces
+from stillery.train.ahead import behind
 from stillery.train.data import TrainingData
 from stillery.train.fetch import Fetched
 from stillery.train.needs import Needs
 from stillery.train.processes import first_of_any, from_main
-from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows, cast
-from stillery.train.store_order import FillOrder, Indices
-from stillery.train.store_plan import Plan, What, frame_of, shortened, taken, wanted_for
+from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows
+from stillery.train.store_look import BEHIND, Looking, dtype_of
+from stillery.train.store_order import FillOrder
+from stillery.train.store_plan import Plan, What, frame_of, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
-from stillery.train.stream import own_stream
 from stillery.train.teacher import LiveTeacher
 
 __all__ = ["KIND", "TeacherStore"]
@@ -58,8 +57,17 @@ TOKENS, CPU_TOKENS = 12288, 1024
 _AHEAD = 2
 # Bytes of all arrays together that reading may hold in memory, where a student is trained in that memory too.
 _LET_GO = 1 << 26
-# What is made from the last state.
-_BEHIND = ("logits", "feature")
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Look:
+    """What a teacher shows on a batch of a block: rows of these arrays, of so many examples."""
+
+    block: int
+    arrays: Sequence[What]
+    rows: Fetched
+    count: int
+    last: bool
 
 
 class TeacherStore:
@@ -78,9 +86,11 @@ class TeacherStore:
         self.cache, self.teacher, self.data, self.accelerator = cache, teacher, data, accelerator
         self.dtype, self.depth = dtype, sizes(teacher.model.config).layers
         self.on_cpu = accelerator.device.type == "cpu"
-        self.order = FillOrder(data.lengths, *((CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)))
+        tokens, block = (CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)
+        self.order = FillOrder(data.lengths, tokens, block, padded_to(accelerator.device))
         self.wanted = wanted_for(arrays, self.depth)
         self.needs: Needs = {None: self.wanted}
+        self.looking = Looking(teacher=teacher, data=data, accelerator=accelerator, wanted=self.wanted, dtype=dtype)
         self._weights, first = self._first_look(arrays)
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
@@ -89,7 +99,7 @@ class TeacherStore:
             what: ArrayFile(
                 folder=cache.place(KIND, self._key(what)),
                 width=taken(what, first).shape[-1],
-                dtype=self._dtype_of(what),
+                dtype=dtype_of(what, self.dtype),
                 ends=self.order.token_ends if what.of_tokens else self.order.example_ends,
             )
             for what in sorted(arrays)
@@ -98,17 +108,17 @@ class TeacherStore:
     def _first_look(self, arrays: frozenset[What]) -> tuple[dict[bool, str], Trace]:
         """The fingerprints of the teacher's weights, and what it shows on a few examples."""
         if self.accelerator.device.type != "cuda":
-            return self._fingerprints(), self._shown(self.order.examples[-1:], arrays)
+            return self._fingerprints(), self.looking.shown(self.order.examples[-1:], arrays)
         # In a new process a GPU's first look takes longer than the fingerprints do.
         with ThreadPoolExecutor(1) as beside:
             weights = beside.submit(self._fingerprints)
             try:
                 # On what will be filled first: other kernels would have to be loaded for a single example.
-                first = self._shown(self.order.batches(0)[0], arrays)
+                first = self.looking.shown(self.order.batches(0)[0], arrays)
             except torch.cuda.OutOfMemoryError:
                 # Whether there is to be a store at all is not decided yet.
                 torch.cuda.empty_cache()
-                first = self._shown(self.order.examples[-1:], arrays)
+                first = self.looking.shown(self.order.examples[-1:], arrays)
             return weights.result(), first
 
     @property
@@ -214,77 +224,52 @@ class TeacherStore:
         }
         if not blocks:
             return True
-        batches = [(index, arrays) for block, arrays in blocks.items() for index in self.order.batches(block)]
+        open_writers: dict[What, BlockWriter] = {}
+        examples = sum(len(self.order.block(block)) for block in blocks)
+        with bar("fill the teacher store", examples) as shown:
+            try:
+                # While checksums are made a GPU is given the next batches; a CPU would be in its own way.
+                write = partial(self._write, open_writers, shown)
+                return behind(self._looks(blocks), write, 0 if self.on_cpu else _AHEAD)
+            finally:
+                self.looking.forget()
+                for writer in open_writers.values():
+                    writer.close(whole=False)
 
-        if not self.on_cpu:
-            free_workspaces()
-        # A GPU is given the next batches while checksums are made of the last one; a CPU would be in its own way.
-        looks = ahead(lambda number: self._look(*batches[number]), range(len(batches)), 0 if self.on_cpu else _AHEAD)
-        examples = sum(len(index) for index, _ in batches)
-        with bar("fill the teacher store", examples) as shown, closing(looks):
-            return all(self._write_block(block, arrays, looks, shown) for block, arrays in blocks.items())
+    def _looks(self, blocks: Mapping[int, Sequence[What]]) -> Iterator[_Look]:
+        for block, arrays in blocks.items():
+            batches = self.order.batches(block)
+            for number, index in enumerate(batches, 1):
+                rows = self.looking.rows(index, arrays)
+                yield _Look(block=block, arrays=arrays, rows=rows, count=len(index), last=number == len(batches))
 
-    def _look(self, index: Indices, arrays: Collection[What]) -> Fetched:
-        """What the teacher shows on some examples, as rows of each array, and last the largest number of each."""
-        # A thread has to choose its stream for itself.
-        with own_stream(self.teacher.model.device):
-            trace = self._shown(index, arrays)
-            rows, largest = zip(*(cast(taken(what, trace), self._dtype_of(what)) for what in arrays), strict=True)
-            return Fetched([*rows, torch.stack(largest)])
-
-    def _write_block(self, block: int, arrays: list[What], looks: Iterator[Fetched], shown: Bar) -> bool:
-        """Write what the teacher shows on a block; False if a value does not fit."""
-        writers = {what: BlockWriter(self.files[what], block) for what in arrays}
-        whole = False
-        try:
-            for index in self.order.batches(block):
-                *rows, largest = next(looks).read()
-                if not torch.isfinite(largest).all():
-                    return False
-                for what, its in zip(arrays, rows, strict=True):
-                    writers[what].write(its)
-                shown.advance(len(index))
-            whole = True
-        finally:
-            for writer in writers.values():
-                writer.close(whole)
+    def _write(self, writers: dict[What, BlockWriter], shown: Bar, look: _Look) -> bool:
+        """Write what the teacher showed; False if a value does not fit."""
+        *rows, largest = look.rows.read()
+        if not torch.isfinite(largest).all():
+            return False
+        for what, its in zip(look.arrays, rows, strict=True):
+            if what not in writers:
+                writers[what] = BlockWriter(self.files[what], look.block)
+            writers[what].write(its)
+            if look.last:
+                writers.pop(what).close()
+        shown.advance(look.count)
         return True
-
-    def _wanted_again(self, arrays: Collection[What]) -> Wanted:
-        """What is wanted for some of the arrays, so that they have the bits that all of them together have."""
-        wanted = wanted_for(arrays, self.depth)
-        if self.wanted.first_of_last or not any(what.kind in _BEHIND for what in arrays):
-            return wanted
-        return replace(wanted, hidden={*wanted.hidden, self.depth}, first_of_last=False)
-
-    def _shown(self, index: Indices, arrays: Collection[What]) -> Trace:
-        """What the teacher shows of these arrays on some examples, its states shortened where a row of them is kept."""
-        # That of the model has a number; where the accelerator's has none, a thread would take the first one.
-        device = self.teacher.model.device
-        batch = self.data.batch(index, padded_to(device))
-        # From other memory than pinned a copy to a GPU waits for all that the GPU has yet to do.
-        batch = (batch.pinned() if device.type == "cuda" else batch).to(device)
-        needs: Needs = {None: self._wanted_again(arrays)}
-        short = shortened(arrays, batch.inputs["attention_mask"])
-        with torch.inference_mode(), self.accelerator.autocast():
-            return self.teacher(batch.inputs, needs, logits=What("logits") in arrays, shorten=short)
 
     def cannot(self, error: OSError) -> str:
         """In words that the cache folder cannot be used."""
         return f"{self.cache.folder} cannot be used ({error.strerror or type(error).__name__})"
 
-    def _dtype_of(self, what: What) -> str:
-        return "fp32" if what.kind == "logits" else self.dtype
-
     def _key(self, what: What) -> str:
         """The sha256 of everything an array depends on."""
-        whole = what.kind in _BEHIND
+        whole = what.kind in BEHIND
         parts = self._base | {
             "teacher": self._weights[whole],
             "what": [what.kind, what.layer],
-            "dtype": self._dtype_of(what),
+            "dtype": dtype_of(what, self.dtype),
             # A last layer that works on one token rounds otherwise.
-            "first_of_last": self.wanted.first_of_last and what.kind in ("first", *_BEHIND),
+            "first_of_last": self.wanted.first_of_last and what.kind in ("first", *BEHIND),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -307,7 +292,7 @@ class TeacherStore:
         for name in ("_name_or_path", "transformers_version"):
             config.pop(name, None)
         return {
-            "format": [FORMAT, self.order.size, self.order.tokens],
+            "format": [FORMAT, self.order.size, self.order.tokens, self.order.pad_to],
             "versions": [torch.__version__, transformers.__version__],
             "examples": [digest.hexdigest(), self.data.pad_id],
             "config": config,

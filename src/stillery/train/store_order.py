@@ -13,11 +13,12 @@ Indices = NDArray[np.int64]
 class FillOrder:
     """Longest examples first, in blocks of `size`; a batch of one holds at most so many tokens, padding included.
 
-    A filling that is killed goes on at the block it was at.
+    A filling that is killed goes on at the block it was at. Where lengths are rounded up to a multiple of `pad_to`, so
+    that they are few, numbers of examples are few too: a GPU is soon shown the same shape again.
     """
 
-    def __init__(self, lengths: Indices, tokens: int, size: int) -> None:
-        self.lengths, self.tokens, self.size = lengths, tokens, size
+    def __init__(self, lengths: Indices, tokens: int, size: int, pad_to: int = 1) -> None:
+        self.lengths, self.tokens, self.size, self.pad_to = lengths, tokens, size, pad_to
         self.examples = np.argsort(-lengths, kind="stable").astype(np.int64)
         self.rank = np.empty_like(self.examples)
         self.rank[self.examples] = np.arange(len(lengths))
@@ -34,7 +35,11 @@ class FillOrder:
         """The batches of a block."""
         left, cut = self.block(number), []
         while len(left):
-            size = max(1, self.tokens // max(1, int(self.lengths[left[0]])))
+            longest = -(-max(1, int(self.lengths[left[0]])) // self.pad_to) * self.pad_to
+            size = max(1, self.tokens // longest)
+            if self.pad_to > 1:
+                # A power of two, so that they fill a block.
+                size = 1 << size.bit_length() - 1
             cut.append(left[:size])
             left = left[size:]
         return cut
