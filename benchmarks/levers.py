@@ -36,6 +36,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig
 from turns import in_turns
 
 from stillery import methods, terms
+from stillery.data import batches
 from stillery.data.examples import Examples
 from stillery.data.tokens import Tokens
 from stillery.models import attention, trace
@@ -84,7 +85,11 @@ def _all_told(telling: Telling, *, wait: bool = False):
     return _told(telling, wait=wait or bool(telling._readings))
 
 
-_told = Telling.told
+def _unfused(*given, fused: bool, **named):
+    return _adamw(*given, fused=not fused, **named)
+
+
+_told, _adamw = Telling.told, torch.optim.AdamW
 _hooks = trace._Hooks.__init__
 
 WITHOUT = {
@@ -99,11 +104,13 @@ WITHOUT = {
         trace._Hooks, "__init__", lambda hooks, *given, stop, **named: _hooks(hooks, *given, stop=False, **named)
     ),
     "first-token": lambda: patch.object(trace, "_first_alone", lambda model, wanted: []),
+    "fused-optimiser": lambda: patch.object(torch.optim, "AdamW", _unfused),
+    "like-lengths": lambda: patch.object(batches, "POOL_WINDOWS", 1),
     "pairs-at-once": lambda: patch.object(terms, "_at_once", lambda match, pairs, projection: False),
 }
 """The smaller levers, and how each is left out; the loop has no switches for them."""
-OTHER_DROPOUT = ("first-token", "own-attention", "unread-masks")
-"""Those without which dropout is drawn in another order: fewer numbers, or by another kernel of attention."""
+OTHERWISE = ("first-token", "like-lengths", "own-attention", "unread-masks")
+"""Those without which batches are others, or dropout is drawn otherwise: fewer numbers, another kernel of attention."""
 
 
 @contextmanager
@@ -300,7 +307,7 @@ def main() -> None:
         first = next((one for one in found if one["method"] == method), result)
         result["apart"] = apart(result["losses"], first["losses"], arguments.compare_steps)
         # What is compiled draws its dropout in another order.
-        other = lever["compile"] == "on" or lever["without"] in OTHER_DROPOUT
+        other = lever["compile"] == "on" or lever["without"] in OTHERWISE
         worst = worst if other else max(worst, result["apart"])
         found.append(result)
     table = Table(title=f"{arguments.layers} -> {arguments.layers // 2} layers of {arguments.width}, batch "

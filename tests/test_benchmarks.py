@@ -64,7 +64,7 @@ def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: 
 
 
 def test_levers_that_are_left_out_do_not_change_the_losses(tmp_path: Path) -> None:
-    levers = ["early-stop", "first-token", "pairs-at-once", "cheap-seeds", "late-reading"]
+    levers = ["early-stop", "first-token", "fused-optimiser", "pairs-at-once", "cheap-seeds", "late-reading"]
     small = ["--layers", "6", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
     command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "pkd"]
     done = subprocess.run([*command, "--cache", "off", "--without", *levers, "--json", tmp_path / "b.json"],
@@ -85,7 +85,8 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
         (levers.Repeated, "_record"),
         (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
         (levers.trace._Hooks, "__init__"),
-        (levers.trace, "_first_alone"), (levers.terms, "_at_once"),
+        (levers.trace, "_first_alone"), (torch.optim, "AdamW"), (levers.batches, "POOL_WINDOWS"),
+        (levers.terms, "_at_once"),
     ]  # fmt: skip
     assert len(places) == len(levers.WITHOUT)
     for lever, (module, name) in zip(levers.WITHOUT, places, strict=True):

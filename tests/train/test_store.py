@@ -338,6 +338,44 @@ def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, 
     assert plain.fill(LIMIT) is None and contents(plain) == threaded
 
 
+def test_a_store_that_is_filled_by_replayed_looks_is_the_same(
+    teacher: Loaded, many: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With a stand-in for CUDA graphs, which shows that every batch gets into them and its own rows come back."""
+    arrays = {What("logits"), What("first")}
+    plain = store_of(teacher, many, arrays)
+    assert plain.fill(LIMIT) is None
+    expected = contents(plain)
+    for file in plain.files.values():
+        (file.folder / "blocks.txt").unlink()
+        (file.folder / "values.bin").write_bytes(bytes(file.bytes))
+    replays: list[int] = []
+
+    class Graph:
+        def __init__(self, work, writes) -> None:
+            self.work, self.writes = work, writes
+
+        def replay(self) -> None:
+            replays.append(len(self.writes[0]))
+            for there, new in zip(self.writes, self.work(), strict=True):
+                with torch.inference_mode():
+                    there.copy_(new)
+
+    def recorded(work, pool, device) -> tuple[Graph, list[torch.Tensor]]:
+        writes = [torch.full_like(one, torch.nan) for one in work()]
+        return Graph(work, writes), writes
+
+    monkeypatch.setattr("stillery.train.record.recorded", recorded)
+    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
+    monkeypatch.setattr(Looking, "_records", lambda self, arrays: True)
+    store = store_of(teacher, many, arrays)
+    store.on_cpu = False
+    # What is fetched from a GPU is a copy, which the next replay does not write over.
+    monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: tensor.clone())
+    assert store.fill(LIMIT) is None and contents(store) == expected
+    assert len(replays) > 10 and not store.looking._repeated, "nothing recorded is kept"
+
+
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """A device that has no memory for more than so many examples at a time; how many it was asked for."""
     seen: list[int] = []

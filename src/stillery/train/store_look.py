@@ -52,9 +52,8 @@ class Looking:
     def rows(self, index: Indices, arrays: Collection[What]) -> Fetched:
         """The rows of each array, and last the largest number of each."""
         arrays = tuple(arrays)
-        if self._device.type != "cuda" or any(what.of_tokens for what in arrays):
+        if not self._records(arrays):
             return Fetched(self._rows(arrays, self.shown(index, arrays)))
-        # On a GPU looks at a shape that comes again are recorded; rows of tokens are not as many each time.
         if arrays not in self._repeated:
             self._repeated[arrays] = Repeated(partial(self._rows_of, arrays), self._device)
         return Fetched(self._repeated[arrays](self._inputs(index)))
@@ -62,6 +61,10 @@ class Looking:
     def forget(self) -> None:
         """Let go of what was recorded."""
         self._repeated.clear()
+
+    def _records(self, arrays: Collection[What]) -> bool:
+        """Whether looks at a shape that comes again are recorded: not those at tokens, which are never as many."""
+        return self._device.type == "cuda" and not any(what.of_tokens for what in arrays)
 
     @property
     def _device(self) -> torch.device:
