@@ -278,6 +278,7 @@ def main() -> None:
     parser.add_argument("--max-steps", type=int, help="End there.")
     parser.add_argument("--operations", action="store_true", help="Count the operations of a step, time nothing.")
     parser.add_argument("--waits", action="store_true", help="Count a step's waits for the whole GPU, time nothing.")
+    parser.add_argument("--together", type=int, default=8, help="Processes that load at the same time.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
     if arguments.waits and arguments.device != "cuda":
@@ -302,7 +303,7 @@ def main() -> None:
     plans += [(method, lever) for method in arguments.methods for lever in levers]
     jobs = [(method, lever, arguments) for method, lever in plans]
     own = arguments.processes or arguments.device == "cuda"
-    results = in_turns(prepare, jobs) if own else [prepare(job)() for job in jobs]
+    results = in_turns(prepare, jobs, arguments.together) if own else [prepare(job)() for job in jobs]
     for (method, lever, _), result in zip(jobs, results, strict=True):
         first = next((one for one in found if one["method"] == method), result)
         result["apart"] = apart(result["losses"], first["losses"], arguments.compare_steps)

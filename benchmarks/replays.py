@@ -101,7 +101,9 @@ def measured(arguments: argparse.Namespace) -> dict[str, list[dict[str, float]]]
     """What each method's steps take, one answer a turn."""
     asked = [*dict.fromkeys(("none", *arguments.methods))] * arguments.turns
     found: dict[str, list[dict[str, float]]] = {method: [] for method in asked}
-    for method, answer in zip(asked, in_turns(prepare, [(method, arguments) for method in asked]), strict=True):
+    for method, answer in zip(
+        asked, in_turns(prepare, [(method, arguments) for method in asked], arguments.together), strict=True
+    ):
         found[method].append(answer)
     return found
 
@@ -118,6 +120,7 @@ def main() -> None:
     parser.add_argument("--precision", default="auto")
     parser.add_argument("--cache", choices=("off", "on"), default="on")
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--together", type=int, default=8, help="Processes that load at the same time.")
     parser.add_argument("--json", type=Path, help="Write all numbers there.")
     arguments = parser.parse_args()
     if not torch.cuda.is_available():

@@ -10,8 +10,15 @@ from typing import Any
 Prepare = Callable[[Any], Callable[[], Any]]
 
 
-def in_turns(prepare: Prepare, jobs: Sequence[Any]) -> list[Any]:
-    """What each job gives: all are prepared at once, then one after the other does what preparing it gave."""
+def in_turns(prepare: Prepare, jobs: Sequence[Any], together: int) -> list[Any]:
+    """What each job gives: so many at a time are prepared at once, then one after the other does what that gave."""
+    found: list[Any] = []
+    for start in range(0, len(jobs), together):
+        found += _at_once(prepare, jobs[start : start + together])
+    return found
+
+
+def _at_once(prepare: Prepare, jobs: Sequence[Any]) -> list[Any]:
     context = multiprocessing.get_context("spawn")
     ready, results = context.Barrier(len(jobs)), context.Queue()
     turns = [context.Event() for _ in range(len(jobs) + 1)]
@@ -25,11 +32,13 @@ def in_turns(prepare: Prepare, jobs: Sequence[Any]) -> list[Any]:
     found: dict[int, Any] = {}
     try:
         while len(found) < len(jobs):
+            # Before the queue is looked into: who has ended has put its answer there.
+            ended = {number for number, process in enumerate(processes) if process.exitcode is not None}
             try:
                 number, answer = results.get(timeout=1)
                 found[number] = answer
             except queue.Empty:
-                if any(process.exitcode for process in processes):
+                if ended - found.keys():
                     raise SystemExit("a run failed; what it said is above") from None
     finally:
         for process in processes:

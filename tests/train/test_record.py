@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from stillery.train import record
+from stillery.train.memory import free_cached
 from stillery.train.record import Repeated
 from stillery.train.store_order import FillOrder
 
@@ -54,7 +55,7 @@ def inputs(rows: int, seed: int) -> dict[str, Tensor]:
 
 
 def test_the_second_of_a_shape_is_recorded_and_each_gives_what_the_work_gives(recordings: list[object]) -> None:
-    repeated = Repeated(doubled, CPU)
+    repeated = Repeated(doubled, CPU, "doubling")
     counts = []
     for seed, rows in enumerate([4, 4, 4, 5, 4, 5, 5, 6]):
         given = inputs(rows, seed)
@@ -67,32 +68,56 @@ def test_the_second_of_a_shape_is_recorded_and_each_gives_what_the_work_gives(re
     assert len(set(map(id, recordings))) == 1, "all graphs share one memory"
 
 
-def test_what_cannot_be_recorded_goes_on_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "error", [RuntimeError("it waits\nfor the GPU"), torch.cuda.OutOfMemoryError("no memory"), KeyError("x")]
+)
+def test_what_cannot_be_recorded_goes_on_as_it_is(
+    error: Exception, recordings: list[object], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    repeated = Repeated(doubled, CPU, "doubling")
+    repeated(inputs(3, 0))
+    repeated(inputs(3, 1))
     tried: list[int] = []
 
     def recorded(*_: object) -> None:
         tried.append(1)
-        raise RuntimeError("it waits for the GPU")
+        raise error
 
     monkeypatch.setattr(record, "recorded", recorded)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
-    repeated = Repeated(doubled, CPU)
-    for seed, rows in enumerate([4, 4, 4, 5, 5]):
+    freed: list[int] = []
+    monkeypatch.setattr(record, "free_cached", lambda: freed.append(len(repeated.graphs)))
+    for seed, rows in enumerate([4, 4, 4, 5, 5, 3]):
         given = inputs(rows, seed)
         assert all(torch.equal(one, other) for one, other in zip(repeated(given), doubled(given), strict=True))
-    assert tried == [1], "tried once"
+    assert tried == [1] and freed == [0], "tried once, and what was recorded before holds no memory"
+    said = f"CUDA graphs: off for doubling, which cannot be recorded ({str(error).splitlines()[0]})"
+    assert capsys.readouterr().err.count(said) == 1
 
 
-def test_a_gpu_without_memory_is_not_taken_for_work_that_cannot_be_recorded(monkeypatch: pytest.MonkeyPatch) -> None:
-    def recorded(*_: object) -> None:
-        raise torch.cuda.OutOfMemoryError
+def test_few_graphs_are_kept(recordings: list[object]) -> None:
+    repeated = Repeated(doubled, CPU, "doubling")
+    for seed, rows in enumerate([4, 4, 5, 5, 6, 6, 7, 7, 8, 8, 9, 9]):
+        repeated(inputs(rows, seed))
+    assert len(recordings) == 6 and len(repeated.graphs) == record.MOST
+    given = inputs(4, 99)
+    assert torch.equal(repeated(given)[0], doubled(given)[0]), "one that was forgotten is recorded again"
+    assert len(recordings) == 7
 
-    monkeypatch.setattr(record, "recorded", recorded)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
-    repeated = Repeated(doubled, CPU)
-    repeated(inputs(4, 0))
-    with pytest.raises(torch.cuda.OutOfMemoryError):
-        repeated(inputs(4, 1))
+
+def test_inputs_of_other_names_are_another_kind(recordings: list[object]) -> None:
+    repeated = Repeated(lambda given: [2 * tensor for tensor in given.values()], CPU, "doubling")
+    for name in ("a", "b", "a", "b"):
+        given = {name: torch.rand(3)}
+        assert torch.equal(repeated(given)[0], 2 * given[name])
+    assert len(recordings) == 2
+
+
+def test_memory_that_torch_refuses_to_free_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    def empty_cache() -> None:
+        raise RuntimeError("captures_underway.empty() INTERNAL ASSERT FAILED")
+
+    monkeypatch.setattr(torch.cuda, "empty_cache", empty_cache)
+    free_cached()
 
 
 def test_batches_of_a_gpus_store_have_few_shapes_and_fill_their_blocks() -> None:

@@ -6,6 +6,7 @@ import json
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -46,8 +47,17 @@ def data(sentences, tokenizer) -> TrainingData:
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3])
-def test_what_was_made_is_used_in_order_and_let_go_by_who_made_it(depth: int) -> None:
+def test_what_was_made_is_used_in_order_and_let_go_by_who_made_it(depth: int, monkeypatch: pytest.MonkeyPatch) -> None:
     gone: list[str] = []
+    asked: list[object] = []
+    submit = ThreadPoolExecutor.submit
+
+    def kept(pool: ThreadPoolExecutor, work: Callable[..., object], *given: object) -> object:
+        # A thread may hold what it was asked for longer than it works on it.
+        asked.append(given)
+        return submit(pool, work, *given)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", kept)
 
     class One:
         def __init__(self, number: int) -> None:
@@ -65,27 +75,38 @@ def test_what_was_made_is_used_in_order_and_let_go_by_who_made_it(depth: int) ->
         threads.add(threading.current_thread().name)
         return True
 
-    assert behind((One(number) for number in range(20)), use, depth) is True
+    def made() -> Iterator[One]:
+        for number in range(20):
+            assert number - len(used) <= depth + 1, "at most so many are held"
+            yield One(number)
+
+    assert behind(made(), use, depth) is True
     assert used == list(range(20)) and len(threads) == 1
     here = threading.current_thread().name
     assert gone == [here] * 20 and (threads == {here}) is (depth == 0)
     assert not [thread for thread in threading.enumerate() if thread.name.startswith("behind")]
 
 
-@pytest.mark.parametrize("depth", [0, 3])
-def test_nothing_is_used_after_what_failed(depth: int) -> None:
+@pytest.mark.parametrize(("making", "using"), [(0.0, 0.01), (0.02, 0.0)], ids=["slow using", "slow making"])
+@pytest.mark.parametrize("depth", [0, 1, 3])
+def test_nothing_is_used_after_what_failed(depth: int, making: float, using: float) -> None:
     used: list[int] = []
 
+    def made(first: int) -> Iterator[int]:
+        for number in range(first, 100):
+            time.sleep(making)
+            yield number
+
     def use(number: int) -> bool:
-        time.sleep(0.01)
+        time.sleep(using)
         used.append(number)
         if number == 12:
             raise OSError("full")
         return number != 2
 
-    assert behind(iter(range(100)), use, depth) is False and used == [0, 1, 2]
+    assert behind(made(0), use, depth) is False and used == [0, 1, 2]
     with pytest.raises(OSError, match="full"):
-        behind(iter(range(10, 100)), use, depth)
+        behind(made(10), use, depth)
     assert used == [0, 1, 2, 10, 11, 12]
 
 
@@ -263,10 +284,12 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
     error: BaseException, ends: str, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     """With a stand-in for CUDA: the stream and the generator are those of every later run of the process."""
-    happened: list[str] = []
+    happened: list[object] = []
 
     class Graph:
-        def capture_begin(self, **_: object) -> None:
+        def capture_begin(self, pool: object, capture_error_mode: str) -> None:
+            # Threads that read ahead go on as they did.
+            assert pool == "pool" and capture_error_mode == "thread_local" and happened[-1] == "waited"
             happened.append("begins")
 
         def capture_end(self) -> None:
@@ -289,8 +312,11 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
     cuda = torch.cuda
     monkeypatch.setattr(cuda, "CUDAGraph", Graph)
     monkeypatch.setattr(cuda, "graph_pool_handle", lambda: "pool")
-    monkeypatch.setattr(cuda, "synchronize", lambda: None)
+    monkeypatch.setattr(cuda, "synchronize", lambda: happened.append("waited"))
     monkeypatch.setattr(cuda, "current_device", lambda: 0)
+    for name in ("_cuda_endAllocateToPool", "_cuda_releasePool"):
+        call = partial(lambda name, number, pool: happened.append((name, number, pool)), name)
+        monkeypatch.setattr(torch._C, name, call, raising=False)
     monkeypatch.setattr(cuda, "default_generators", [Generator()])
     monkeypatch.setattr(torch, "Generator", lambda device: Generator())
     step = SimpleNamespace(
@@ -308,7 +334,8 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
         with pytest.raises(KeyboardInterrupt):
             graphs._record(one, Clock())
         assert not graphs.refused
-    assert happened == ["no gradients", "begins", "ends", "fresh", "no gradients"]
+    memory = [("_cuda_endAllocateToPool", 0, "pool"), ("_cuda_releasePool", 0, "pool")]
+    assert happened == ["no gradients", "waited", "begins", "ends", *memory, "fresh", "no gradients"]
 
 
 def _lines(folder: Path) -> list[dict]:

@@ -8,7 +8,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -39,7 +39,7 @@ from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.needs import Needs
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
-from stillery.train.store import CPU_BLOCK, KIND, TeacherStore
+from stillery.train.store import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherStore
 from stillery.train.store_choice import Estimate, teacher_seconds
 from stillery.train.store_files import Rows, cast
 from stillery.train.store_look import Looking
@@ -322,7 +322,7 @@ def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingDat
 
 
 def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, many: TrainingData) -> None:
-    """As on a GPU, where it runs in a thread."""
+    """As on a GPU, where the writing is in a thread."""
     arrays = {What("logits"), What("first")}
     store = store_of(teacher, many, arrays)
     store.on_cpu = False
@@ -338,25 +338,17 @@ def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, 
     assert plain.fill(LIMIT) is None and contents(plain) == threaded
 
 
-def test_a_store_that_is_filled_by_replayed_looks_is_the_same(
-    teacher: Loaded, many: TrainingData, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """With a stand-in for CUDA graphs, which shows that every batch gets into them and its own rows come back."""
-    arrays = {What("logits"), What("first")}
-    plain = store_of(teacher, many, arrays)
-    assert plain.fill(LIMIT) is None
-    expected = contents(plain)
-    for file in plain.files.values():
-        (file.folder / "blocks.txt").unlink()
-        (file.folder / "values.bin").write_bytes(bytes(file.bytes))
-    replays: list[int] = []
+@pytest.fixture
+def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Looks are recorded and replayed, with a stand-in for CUDA graphs; the rows of each replay."""
+    found: list[int] = []
 
     class Graph:
         def __init__(self, work, writes) -> None:
             self.work, self.writes = work, writes
 
         def replay(self) -> None:
-            replays.append(len(self.writes[0]))
+            found.append(len(self.writes[0]))
             for there, new in zip(self.writes, self.work(), strict=True):
                 with torch.inference_mode():
                     there.copy_(new)
@@ -367,27 +359,56 @@ def test_a_store_that_is_filled_by_replayed_looks_is_the_same(
 
     monkeypatch.setattr("stillery.train.record.recorded", recorded)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
-    monkeypatch.setattr(Looking, "_records", lambda self, arrays: True)
-    store = store_of(teacher, many, arrays)
-    store.on_cpu = False
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
+    records = Looking._records
+    gpu = SimpleNamespace(_device=torch.device("cuda"))
+    monkeypatch.setattr(Looking, "_records", lambda self, arrays: records(gpu, arrays))
     # What is fetched from a GPU is a copy, which the next replay does not write over.
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: tensor.clone())
+    return found
+
+
+def test_a_store_that_is_filled_by_replayed_looks_is_the_same(
+    teacher: Loaded, many: TrainingData, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """Every batch gets into the graphs and its own rows come back, also where blocks lack other arrays than others."""
+    arrays = {What("logits"), What("first")}
+    plain = store_of(teacher, many, arrays)
+    assert plain.fill(LIMIT) is None
+    expected, folders = contents(plain), {what: file.folder for what, file in plain.files.items()}
+    replays = request.getfixturevalue("replays")
+    for what, lacking in {What("logits"): {0, 1, 2}, What("first"): {1, 2}}.items():
+        lines = (folders[what] / "blocks.txt").read_text().splitlines(keepends=True)
+        kept = [line for line in lines if line.strip() and int(line.split()[0]) not in lacking]
+        (folders[what] / "blocks.txt").write_text("".join(kept))
+        start, end = plain.files[what].span(min(lacking))[0], plain.files[what].span(2)[1]
+        with (folders[what] / "values.bin").open("r+b") as file:
+            file.seek(start)
+            file.write(bytes(end - start))
+    store = store_of(teacher, many, arrays)
+    store.on_cpu = False
     assert store.fill(LIMIT) is None and contents(store) == expected
-    assert len(replays) > 10 and not store.looking._repeated, "nothing recorded is kept"
+    assert len(replays) > 5 and not store.looking._repeated, "nothing recorded is kept"
+
+
+def test_looks_at_tokens_are_not_recorded(teacher: Loaded, many: TrainingData, replays: list[int]) -> None:
+    """There are not as many in each batch."""
+    store = store_of(teacher, many, {What("logits"), What("hidden", 1)})
+    assert store.fill(LIMIT) is None and not replays
 
 
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """A device that has no memory for more than so many examples at a time; how many it was asked for."""
     seen: list[int] = []
-    shown = Looking.shown
+    show = Looking._show
 
-    def look(self: Looking, index: np.ndarray, arrays: frozenset[What]) -> Trace:
-        seen.append(len(index))
-        if len(index) > most:
+    def look(self: Looking, inputs: Mapping[str, torch.Tensor], arrays: frozenset[What]) -> Trace:
+        seen.append(len(inputs["input_ids"]))
+        if seen[-1] > most:
             raise torch.cuda.OutOfMemoryError
-        return shown(self, index, arrays)
+        return show(self, inputs, arrays)
 
-    monkeypatch.setattr(Looking, "shown", look)
+    monkeypatch.setattr(Looking, "_show", look)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return seen
 
@@ -409,6 +430,9 @@ def test_a_gpu_without_memory_is_no_reason_to_end(
         cache, LiveTeacher(teacher.model), many, frozenset({What("logits")}), dtype="fp32", accelerator=gpu
     )
     assert seen[0] > 1 and seen[1:] == [1], "after the batch that would be filled first, a single example"
+    assert store.order.pad_to == 8 and store.order.rule == [BLOCK, 1024, 8]
+    plain = store_of(teacher, many, {What("logits")})
+    assert plain.order.rule == [CPU_BLOCK, CPU_TOKENS], "a CPU pads to the longest"
     assert store.fill(LIMIT) == "the GPU has no memory for 1,024 tokens at a time, by which it is filled"
     assert store.files[What("logits")].missing() == [0]
 

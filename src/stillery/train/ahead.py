@@ -36,9 +36,9 @@ def ahead(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> Gene
 def behind(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
     """Use what is made, in order, in a thread that is at most `depth` behind; False as soon as a use gives that.
 
-    With a depth of 0 each is used before the next is made. What `use` raises is raised here; where making raises, what
-    was made before is used first. Each is let go by the thread that made it: while that records a CUDA graph, pinned
-    memory that another thread lets go would become part of it.
+    With a depth of 0 each is used before the next is made. What `use` raises is raised here, unless making has raised
+    something, before which what was made is used. Each is let go by the thread that made it: while that records a CUDA
+    graph, pinned memory that another thread lets go would become part of it.
     """
     if not depth:
         return all(map(use, made))
@@ -59,7 +59,7 @@ def behind(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
         ended = not good
 
     def used(most: int) -> bool:
-        while len(waiting) > most:
+        while waiting and (ended or len(waiting) > most):
             held, future = waiting[0]
             future.result()
             waiting.popleft()
@@ -74,6 +74,13 @@ def behind(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
                 return False
         return used(0)
     finally:
-        pool.shutdown()
-        for held, _ in waiting:
-            held.clear()
+        try:
+            pool.shutdown()
+        except BaseException:
+            # Who does not want to wait for what is left waits for the one that is being used.
+            ended = True
+            pool.shutdown()
+            raise
+        finally:
+            for held, _ in waiting:
+                held.clear()

@@ -12,11 +12,12 @@ import torch
 from accelerate import Accelerator
 from torch import nn
 
+from stillery.train.memory import free_cached, free_workspaces
 from stillery.train.objective import Objective
 from stillery.train.store_read import StoredTeacher
 from stillery.train.teacher import LiveTeacher, Teacher
 
-__all__ = ["free_workspaces", "idle_teachers_away", "weights_at_home", "weights_on_disk"]
+__all__ = ["idle_teachers_away", "weights_at_home", "weights_on_disk"]
 
 _ALIGNED = 64
 
@@ -48,19 +49,13 @@ def idle_teachers_away(
             weights_at_home(teacher, trained)
     if idle and accelerator.device.type == "cuda":
         free_workspaces()
-        torch.cuda.empty_cache()
-        # Pinned memory, through which a store was filled, stays with the process otherwise.
-        getattr(torch._C, "_host_emptyCache", lambda: None)()
+        # What a store was filled through, pinned memory too, stays with the process otherwise.
+        free_cached()
     try:
         yield
     finally:
         for teacher in idle:
             teacher.model.to(accelerator.device)
-
-
-def free_workspaces() -> None:
-    """Free what matrix products keep on a GPU: 32 MB for each thread and stream that ever ran one."""
-    getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 def weights_at_home(teacher: LiveTeacher, but: Collection[int] = ()) -> None:

@@ -23,7 +23,7 @@ from stillery.terms import flat_layers
 from stillery.train.cut import Part
 from stillery.train.needs import meeting_of
 from stillery.train.objective import Objective
-from stillery.train.record import recorded
+from stillery.train.record import first_line, recorded
 from stillery.train.said import Said, spoken
 from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.settings import Training
@@ -236,8 +236,7 @@ class Graphs:
 
     def _refuse(self, error: Exception) -> None:
         self.refused = True
-        lines = str(error).strip().splitlines() or [type(error).__name__]
-        say(f"CUDA graphs: off, this step cannot be recorded ({lines[0]})")
+        say(f"CUDA graphs: off, this step cannot be recorded ({first_line(error)})")
 
     def _replay(self, recorded: _Recorded, one: Packed, clock: Clock) -> Said:
         recorded.reads.copy_(one.memory, non_blocking=True)

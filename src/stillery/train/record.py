@@ -10,22 +10,29 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-__all__ = ["Repeated", "recorded"]
+from stillery.progress import say
+from stillery.train.memory import free_cached
+from stillery.train.stream import number_of
+
+__all__ = ["Repeated", "first_line", "recorded"]
 
 T = TypeVar("T")
+
+MOST = 4
+"""Graphs that `Repeated` keeps; beyond them the one recorded first is forgotten."""
 
 
 def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
     """All that `work` asks of a GPU, which is not done yet, and what it gives: tensors that each replay writes.
 
-    Where something in it cannot be recorded that is raised, and the stream and the random generator are as before.
+    Where something in it cannot be recorded that is raised; then the stream is as before, and the random generator has
+    to be seeded.
     """
-    graph = torch.cuda.CUDAGraph()
+    graph, ended = torch.cuda.CUDAGraph(), False
     torch.cuda.synchronize()
-    # Of this thread only: another may allocate pinned memory meanwhile.
-    graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-    ended = False
     try:
+        # Of this thread only: another may allocate pinned memory meanwhile.
+        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         result = work()
         ended = True
         graph.capture_end()
@@ -33,12 +40,23 @@ def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[to
         if not ended:
             with suppress(RuntimeError):
                 graph.capture_end()
-        # A recording that fails leaves the random generator waiting for its end.
-        generator = torch.cuda.default_generators[torch.cuda.current_device()]
+        _end_allocating(device, pool)
+        # It waits for the recording's end.
+        generator = torch.cuda.default_generators[number_of(device)]
         fresh = torch.Generator(device=device)
         generator.graphsafe_set_state(fresh.graphsafe_get_state())
         raise
     return graph, result
+
+
+def _end_allocating(device: torch.device, pool: Any) -> None:
+    """End that memory is allocated for a recording that failed, where ending it has not.
+
+    Up to torch 2.12 it does not where the GPU refuses it, and no memory can be given back to the GPU after that.
+    """
+    with suppress(RuntimeError, AttributeError):
+        torch._C._cuda_endAllocateToPool(number_of(device), pool)
+        torch._C._cuda_releasePool(number_of(device), pool)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,11 +69,14 @@ class _Recorded:
 class Repeated:
     """Work on tensors that a GPU does often: recorded when it is given tensors of the same shapes a second time.
 
-    What it gives is written over when it is called again. Where it cannot be recorded it goes on as it is.
+    What it gives is written over when it is called again. Where it cannot be recorded, or the GPU has no memory for
+    that, this is said and it goes on as it is.
     """
 
-    def __init__(self, work: Callable[[Mapping[str, Tensor]], Sequence[Tensor]], device: torch.device) -> None:
-        self.work, self.device = work, device
+    def __init__(
+        self, work: Callable[[Mapping[str, Tensor]], Sequence[Tensor]], device: torch.device, name: str
+    ) -> None:
+        self.work, self.device, self.name = work, device, name
         self.seen: set[Hashable] = set()
         self.graphs: dict[Hashable, _Recorded] = {}
         self.pool: Any = None
@@ -79,10 +100,19 @@ class Repeated:
         self.pool = torch.cuda.graph_pool_handle() if self.pool is None else self.pool
         try:
             graph, writes = recorded(lambda: self.work(reads), self.pool, self.device)
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError:
+        except Exception as error:
             self.refused = True
+            self.graphs.clear()
+            free_cached()
+            say(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
             return False
+        # Recording has waited for all replays before.
+        while len(self.graphs) >= MOST:
+            del self.graphs[next(iter(self.graphs))]
         self.graphs[kind] = _Recorded(graph=graph, reads=reads, writes=writes)
         return True
+
+
+def first_line(error: Exception) -> str:
+    """What an error says first."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

@@ -36,10 +36,11 @@ from stillery.progress import Bar, bar, say, track
 from stillery.train.ahead import behind
 from stillery.train.data import TrainingData
 from stillery.train.fetch import Fetched
+from stillery.train.memory import free_cached
 from stillery.train.needs import Needs
 from stillery.train.processes import first_of_any, from_main
 from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows
-from stillery.train.store_look import BEHIND, Looking, dtype_of
+from stillery.train.store_look import OF_THE_END, Looking, dtype_of
 from stillery.train.store_order import FillOrder
 from stillery.train.store_plan import Plan, What, frame_of, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
@@ -117,7 +118,7 @@ class TeacherStore:
                 first = self.looking.shown(self.order.batches(0)[0], arrays)
             except torch.cuda.OutOfMemoryError:
                 # Whether there is to be a store at all is not decided yet.
-                torch.cuda.empty_cache()
+                free_cached()
                 first = self.looking.shown(self.order.examples[-1:], arrays)
             return weights.result(), first
 
@@ -159,7 +160,7 @@ class TeacherStore:
                     fault = self.cannot(error)
                 except torch.cuda.OutOfMemoryError:
                     fault = f"the GPU has no memory for {self.order.tokens:,} tokens at a time, by which it is filled"
-                    torch.cuda.empty_cache()
+                    free_cached()
         return first_of_any(self.accelerator, fault)
 
     def teacher_of(self, plan: Plan) -> StoredTeacher:
@@ -233,7 +234,7 @@ class TeacherStore:
                 return behind(self._looks(blocks), write, 0 if self.on_cpu else _AHEAD)
             finally:
                 self.looking.forget()
-                for writer in open_writers.values():
+                for writer in list(open_writers.values()):
                     writer.close(whole=False)
 
     def _looks(self, blocks: Mapping[int, Sequence[What]]) -> Iterator[_Look]:
@@ -263,13 +264,13 @@ class TeacherStore:
 
     def _key(self, what: What) -> str:
         """The sha256 of everything an array depends on."""
-        whole = what.kind in BEHIND
+        whole = what.kind in OF_THE_END
         parts = self._base | {
             "teacher": self._weights[whole],
             "what": [what.kind, what.layer],
             "dtype": dtype_of(what, self.dtype),
             # A last layer that works on one token rounds otherwise.
-            "first_of_last": self.wanted.first_of_last and what.kind in ("first", *BEHIND),
+            "first_of_last": self.wanted.first_of_last and what.kind in ("first", *OF_THE_END),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
@@ -292,7 +293,12 @@ class TeacherStore:
         for name in ("_name_or_path", "transformers_version"):
             config.pop(name, None)
         return {
-            "format": [FORMAT, self.order.size, self.order.tokens, self.order.pad_to],
+            "format": [
+                FORMAT,
+                self.order.size,
+                self.order.tokens,
+                *([self.order.pad_to] if self.order.pad_to > 1 else []),
+            ],
             "versions": [torch.__version__, transformers.__version__],
             "examples": [digest.hexdigest(), self.data.pad_id],
             "config": config,

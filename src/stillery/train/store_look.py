@@ -22,9 +22,9 @@ from stillery.train.store_order import Indices
 from stillery.train.store_plan import What, shortened, taken, wanted_for
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["BEHIND", "Looking", "dtype_of"]
+__all__ = ["OF_THE_END", "Looking", "dtype_of"]
 
-BEHIND = ("logits", "feature")
+OF_THE_END = ("logits", "feature")
 """What is made from the last state."""
 
 
@@ -55,12 +55,16 @@ class Looking:
         if not self._records(arrays):
             return Fetched(self._rows(arrays, self.shown(index, arrays)))
         if arrays not in self._repeated:
-            self._repeated[arrays] = Repeated(partial(self._rows_of, arrays), self._device)
+            # Blocks that lack other arrays are rare, and what was recorded holds memory.
+            self.forget()
+            self._repeated[arrays] = Repeated(partial(self._rows_of, arrays), self._device, "filling the teacher store")
         return Fetched(self._repeated[arrays](self._inputs(index)))
 
     def forget(self) -> None:
         """Let go of what was recorded."""
-        self._repeated.clear()
+        if self._repeated:
+            torch.cuda.synchronize()
+            self._repeated.clear()
 
     def _records(self, arrays: Collection[What]) -> bool:
         """Whether looks at a shape that comes again are recorded: not those at tokens, which are never as many."""
@@ -87,7 +91,7 @@ class Looking:
         """What is wanted for some of the arrays, so that they have the bits that all of them together have."""
         depth = sizes(self.teacher.model.config).layers
         wanted = wanted_for(arrays, depth)
-        if self.wanted.first_of_last or not any(what.kind in BEHIND for what in arrays):
+        if self.wanted.first_of_last or not any(what.kind in OF_THE_END for what in arrays):
             return wanted
         return replace(wanted, hidden={*wanted.hidden, depth}, first_of_last=False)
 

@@ -27,6 +27,11 @@ class FillOrder:
         self.example_ends: Indices = np.minimum(np.arange(size, len(lengths) + size, size), len(lengths))
         self.token_ends: Indices = ends[self.example_ends - 1]
 
+    @property
+    def rule(self) -> list[int]:
+        """What decides who shares a batch with whom, besides their lengths."""
+        return [self.size, self.tokens, *([self.pad_to] if self.pad_to > 1 else [])]
+
     def block(self, number: int) -> Indices:
         """The examples of a block."""
         return self.examples[number * self.size : (number + 1) * self.size]
@@ -38,7 +43,7 @@ class FillOrder:
             longest = -(-max(1, int(self.lengths[left[0]])) // self.pad_to) * self.pad_to
             size = max(1, self.tokens // longest)
             if self.pad_to > 1:
-                # A power of two, so that they fill a block.
+                # A power of two: as many of them as possible are a whole block.
                 size = 1 << size.bit_length() - 1
             cut.append(left[:size])
             left = left[size:]
