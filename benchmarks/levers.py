@@ -170,6 +170,8 @@ def prepare(job) -> Callable[[], dict]:
     """A run that only has to be started: a method, its levers and the arguments."""
     method, lever, arguments = job
     data, teacher = sentences(arguments.examples), bert(arguments.layers, arguments.width, seed=0)
+    # Tried once in a process, in a child of it.
+    choose(arguments.precision, arguments.device)
     if arguments.device == "cuda":
         torch.zeros(1, device="cuda")
 

@@ -26,6 +26,7 @@ from torch.autograd import DeviceType
 from turns import in_turns
 
 from stillery.train.graph import Graphs
+from stillery.train.precision import choose
 
 Span = tuple[torch.cuda.Event, torch.cuda.Event]
 
@@ -84,6 +85,7 @@ def prepare(job: tuple[str, argparse.Namespace]) -> Callable[[], dict[str, float
     method, arguments = job
     data = sentences(arguments.examples, median=arguments.median_length)
     teacher = bert(arguments.layers, arguments.width, seed=0)
+    choose(arguments.precision, "cuda")
     torch.zeros(1, device="cuda")
     watched = Watched(-(-arguments.examples // arguments.batch_size), arguments.epochs)
     Graphs._replay = lambda *given: watched(*given)  # type: ignore[method-assign]

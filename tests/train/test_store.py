@@ -759,7 +759,7 @@ def test_auto_measures_and_says(
     assert "teacher store: on" in capsys.readouterr().err
     live = LiveTeacher(teacher.model)
     assert 0 < teacher_seconds(live, data, {}, 16, accelerator_for("fp32")) < 1
-    assert not Estimate(live=11.0, stored=2.0).worth_it and not Estimate(live=200.0, stored=185.0).worth_it
+    assert not Estimate(live=3.0, stored=2.0).worth_it and not Estimate(live=200.0, stored=185.0).worth_it
     assert Estimate(live=30.0, stored=15.0).worth_it
 
 

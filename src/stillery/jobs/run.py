@@ -26,6 +26,7 @@ from stillery.train.loop import Outcome, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy
 from stillery.train.precision import choose
+from stillery.train.processes import from_main
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
 
@@ -129,7 +130,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
     """Train and finish a run in its folder; a finished one is only read back."""
     run, teacher = prepared.run, prepared.teacher
     accelerator = accelerator_for("fp32")
-    precision = choose(run.training.precision, accelerator.device.type)
+    precision = from_main(accelerator, choose(run.training.precision, accelerator.device.type))
     if precision != "fp32":
         accelerator = accelerator_for(precision)
     console.quiet = console.quiet or not accelerator.is_main_process

@@ -5,14 +5,19 @@ A processor may advertise an instruction it then refuses, and die of it; a child
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import signal
 import subprocess
 import sys
+from contextlib import suppress
 from functools import cache
 
 import torch
 
+from stillery.atomic import atomic_file
+from stillery.data.cache import META, find_cache
 from stillery.faults import Fault
 from stillery.progress import say
 
@@ -52,7 +57,7 @@ def _trial(device: str, dtype: str, extra: tuple[str, str] | None = None) -> str
 def choose(wanted: str, device: str) -> str:
     """The precision to train in: `fp32`, `bf16` or `fp16`; one that does not work here is refused."""
     if wanted == "auto":
-        return "bf16" if device == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"
+        return "bf16" if device == "cuda" and _gpu_has_bf16() else "fp32"
     if wanted == "fp32":
         return wanted
     dtype = {"bf16": "bfloat16", "fp16": "float16"}[wanted]
@@ -65,3 +70,24 @@ def choose(wanted: str, device: str) -> str:
     if problem:
         raise Fault(f"--precision {wanted} does not work on this {device}: {problem}; use --precision fp32")
     return wanted
+
+
+def _gpu_has_bf16() -> bool:
+    """Whether a GPU says so, and a child process has trained in it, which is remembered in the cache folder."""
+    if not torch.cuda.is_bf16_supported(including_emulation=False):
+        return False
+    gpu, folder = torch.cuda.get_device_name(), find_cache()
+    tried = json.dumps([_TRIAL, torch.__version__, torch.version.cuda, gpu])
+    place = folder.place("precision", hashlib.sha256(tried.encode()).hexdigest()) if folder else None
+    if place is not None and (place / META).is_file():
+        return True
+    problem = _trial("cuda", "bfloat16")
+    if problem:
+        say(f"bf16 does not work on this GPU: {problem}; training in fp32")
+        return False
+    # Where it cannot be remembered it is tried again.
+    with suppress(OSError):
+        if place is not None:
+            with atomic_file(place / META) as part:
+                part.write_text(json.dumps({"about": f"bf16 works on {gpu}, torch {torch.__version__}"}), "utf-8")
+    return True

@@ -293,12 +293,7 @@ class TeacherStore:
         for name in ("_name_or_path", "transformers_version"):
             config.pop(name, None)
         return {
-            "format": [
-                FORMAT,
-                self.order.size,
-                self.order.tokens,
-                *([self.order.pad_to] if self.order.pad_to > 1 else []),
-            ],
+            "format": [FORMAT, *self.order.rule],
             "versions": [torch.__version__, transformers.__version__],
             "examples": [digest.hexdigest(), self.data.pad_id],
             "config": config,

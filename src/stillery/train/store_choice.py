@@ -24,7 +24,7 @@ __all__ = ["DiskSpeed", "Estimate", "disk_speed", "memory_bytes", "teacher_secon
 _TRIAL_BYTES = 1 << 24
 _TRIAL_SECONDS = 1.0
 # Less is not worth the place on the disk.
-_LEAST_SECONDS = 10.0
+_LEAST_SECONDS = 2.0
 _LEAST_SHARE = 0.1
 
 
