@@ -15,6 +15,8 @@ bench: .venv/dev .venv-bench/peers
 	mkdir -p bench
 	$(BIN)/python benchmarks/methods.py --json bench/methods.json
 	$(BIN)/python benchmarks/vocabulary.py --losses kl --json bench/vocabulary.json
+	$(BIN)/python benchmarks/levers.py --json bench/levers.json
+	.venv-bench/bin/python benchmarks/speed.py --tiny
 	.venv-bench/bin/python benchmarks/speed.py --json bench/speed.json
 
 test-slow: .venv/dev

@@ -26,15 +26,15 @@ from peers import torchvision_away  # noqa: F401
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from speed_benches import NAMES, PACKAGES, Asked, Bench, Side, benches
+from speed_benches import METHODS, NAMES, PACKAGES, Asked, Bench, Side, benches
 from speed_inputs import SHAPES, made, prepare
-from speed_targets import Answer, Found, Ratio, later, memory, rate, ratios, whole
+from speed_targets import Answer, Found, Ratio, later, memory, rate, ratios, same_losses, whole
 
 from stillery.atomic import atomic_file
 from stillery.progress import say
 
 PEERS = Path(__file__).parent / "peers"
-INSTALL = "not installed: pip install -e .[bench]"
+INSTALL = "not installed; `make bench` has it in an environment of its own"
 
 
 def missing(side: Side) -> bool:
@@ -170,6 +170,7 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", choices=NAMES, help="[default: all; steps only on a GPU]")
     parser.add_argument("--sides", nargs="+", default=("",), metavar="START", help="only those whose name starts so")
     parser.add_argument("--without", nargs="+", default=(), metavar="WORD", help="none whose name has one of these")
+    parser.add_argument("--methods", nargs="+", default=METHODS, help="of runs, beside fine-tuning")
     parser.add_argument("--examples", type=int, help="[default: 512 on a CPU, 32768 on a GPU]")
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=(32, 256), help="of steps")
     parser.add_argument("--repeats", type=int, default=1, help="turns of each side")
@@ -199,7 +200,7 @@ def main() -> None:
         examples = given.examples or (16 if given.tiny else 512 if given.device == "cpu" else 32768)
         asked = Asked(
             device=given.device, examples=examples, tiny=given.tiny, only=tuple(only), sides=tuple(given.sides),
-            without=tuple(given.without), batch_sizes=tuple(given.batch_sizes),
+            without=tuple(given.without), batch_sizes=tuple(given.batch_sizes), methods=tuple(given.methods),
         )  # fmt: skip
         results = []
         console = Console() if sys.stdout.isatty() else Console(width=120)
@@ -207,6 +208,8 @@ def main() -> None:
             inputs = made(folder, bench.shape, bench.examples, short=bench.short)
             results.append(compared(bench, inputs, given.device, given.repeats, given.clock, given.together))
             console.print(table_of(*results[-1]))
+            if given.tiny:
+                console.print(same_losses(results[-1][0]))
             if given.json:
                 # After every bench: who stops this one has the ones before.
                 keep(given.json, results, given)

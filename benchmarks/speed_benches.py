@@ -46,6 +46,7 @@ class Asked:
     sides: tuple[str, ...] = ("",)
     without: tuple[str, ...] = ()
     batch_sizes: tuple[int, ...] = (32, 256)
+    methods: tuple[str, ...] = METHODS
 
 
 def benches(asked: Asked) -> list[Bench]:
@@ -108,7 +109,7 @@ def _runs(asked: Asked) -> list[Bench]:
     """Targets 2 and 4: whole runs and memory beside fine-tuning the student without a teacher."""
     precision = "bf16" if asked.device == "cuda" else "fp32"
     shapes = ("bert-base", "minilm-random") if asked.device == "cuda" else ("minilm-l12", "minilm")
-    sides = [_stillery(method, precision) for method in ("none", *METHODS)]
+    sides = [_stillery(method, precision) for method in ("none", *asked.methods)]
     sides += [_stillery("pkd", precision, "off"), _peer("trainer", "none", precision, "grouped")]
     return [
         Bench(

@@ -141,3 +141,19 @@ def _scaling(found: Sequence[Found]) -> list[Ratio]:
         sizes = f"{found[-1].bench.examples:,} examples / {found[0].bench.examples:,} examples"
         made.append(Ratio(what=f"time per example, {name}: {sizes}", value=times[-1] / times[0], most=1.1))
     return made
+
+
+def same_losses(found: Found, limit: float = 1e-3) -> str:
+    """How far the first step's losses are apart on all sides of a method, if all see the same batch without dropout."""
+    furthest = 0.0
+    methods = {side.name: (side.job["method"], side.job["precision"]) for side in found.bench.sides}
+    terms: dict[tuple[str, str, str], dict[str, float]] = {}
+    for side, answers in found.answers.items():
+        for name, loss in (answers[0].get("first") or {}).items() if answers else ():
+            terms.setdefault((*methods[side], name), {})[side] = loss
+    for (_, _, name), losses in terms.items():
+        apart = (max(losses.values()) - min(losses.values())) / max(map(abs, losses.values()))
+        if apart > limit:
+            raise SystemExit(f"{name} of the first step differs: {losses}")
+        furthest = max(furthest, apart)
+    return f"losses of the first step: at most {furthest:.1e} apart"

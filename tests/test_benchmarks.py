@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -74,6 +75,44 @@ def test_levers_that_are_left_out_do_not_change_the_losses(tmp_path: Path) -> No
     assert [*found] == ["", *levers]
     assert all(found[lever]["apart"] < 1e-5 for lever in levers if lever != "first-token")
     assert found["first-token"]["apart"] > 0, "the last layer draws other dropout"
+
+
+def test_a_lever_that_changes_the_losses_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    levers = importlib.import_module("levers")
+
+    def run(cache: str, graph: str, loss: float, without: str = "") -> dict:
+        return {
+            "method": "pkd", "cache": cache, "graph": graph, "compile": "off", "without": without, "precision": "bf16",
+            "losses": {1: 1.0, 20: loss, 80: 9.0}, "apart": abs(loss - 1.0),
+        }  # fmt: skip
+
+    live, other = run("off", "off", 1.0), run("off", "on", 1.0, "first-token") | {"apart": 0.5}
+    assert (
+        levers.changed([live, run("off", "on", 1.0), run("on", "off", 1.001), run("on", "on", 1.001), other], 60) == []
+    )
+    (line,) = levers.changed([live, run("off", "on", 1.001)], 60)
+    assert line.startswith("method pkd, cache off, graph on, without -: losses are 1.0e-03 apart, more than 1e-05")
+    (line,) = levers.changed([live, run("on", "off", 1.01)], 60)
+    assert line.startswith("method pkd, cache on, graph off, without -: losses are 1.0e-02 apart, more than 0.005")
+
+
+def test_the_benchmark_of_glue_runs_several_at_a_time(tmp_path: Path, tiny_teacher: Path) -> None:
+    (tmp_path / "RTE").mkdir()
+    for part in ("train", "dev"):
+        rows = [f"{row}\tgood film {row}\ta film\t{('entailment', 'not_entailment')[row % 2]}" for row in range(24)]
+        (tmp_path / "RTE" / f"{part}.tsv").write_text("\n".join(["index\tsentence1\tsentence2\tlabel", *rows]) + "\n")
+    command = [
+        sys.executable, ROOT / "benchmarks" / "glue.py", "--data-dir", tmp_path, "--models", tiny_teacher, "--tasks",
+        "rte:1", "--methods", "none,rail-kd", "--seeds", "0", "--layers", "2", "--batch-size", "8", "--workers", "2",
+        "--out", tmp_path / "runs", "--json", tmp_path / "b.json",
+    ]  # fmt: skip
+    environment = os.environ | {"ACCELERATE_USE_CPU": "true"}
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, env=environment)
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert not found["failed"] and {row["method"] for row in found["rows"]} == {"teacher", "none", "rail-kd"}
+    assert "| rail-kd |" in done.stdout
 
 
 def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -63,17 +63,18 @@ def test_the_command_compares_sides(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    sides = ["--only", "runs", "--sides", "stillery finetune", "stillery pkd, fp32, teacher live"]
+    sides = ["--only", "runs", "--methods", "pkd", "--sides", "stillery"]
     places = ["--inputs", str(inputs.parent), "--json", str(tmp_path / "out" / "s.json")]
     monkeypatch.setattr(sys, "argv", ["speed.py", "--tiny", "--device", "cpu", *sides, *places])
     monkeypatch.setenv("STILLERY_CACHE", "")
     modules("speed").main()
     found = json.loads((tmp_path / "out" / "s.json").read_text())
     (bench,) = found["benches"]
-    assert bench["sides"].keys() == {"stillery finetune", "stillery pkd, fp32, teacher live"}
+    assert bench["sides"].keys() == {"stillery finetune", "stillery pkd, fp32", "stillery pkd, fp32, teacher live"}
     assert all(len(one["epochs"]) == 2 and one["steps"] == 2 for (one,) in bench["sides"].values())
-    assert [ratio["value"] > 0 for ratio in found["ratios"]] == [True] * 3
-    assert "stillery pkd, fp32, teacher live" in capsys.readouterr().out
+    assert [ratio["value"] > 0 for ratio in found["ratios"]] == [True] * 6
+    out = capsys.readouterr().out
+    assert "stillery pkd, fp32, teacher live" in out and "losses of the first step: at most " in out
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
@@ -159,7 +160,7 @@ def test_a_peer_that_is_not_installed_is_named_and_left_out(
     asked = benches.Asked(device="cpu", examples=16, tiny=True, only=("peers",), sides=("modelopt",))
     (bench,) = benches.benches(asked)
     found, without = speed.compared(bench, inputs, "cpu", 1)
-    assert without == {"modelopt pkd, fp32, dynamic": "not installed: pip install -e .[bench]"}
+    assert without == {"modelopt pkd, fp32, dynamic": "not installed; `make bench` has it in an environment of its own"}
     assert not found.answers
 
 
@@ -202,6 +203,19 @@ def test_other_peers_train_on_the_same_losses(
 def test_the_floor_trains_the_student_alone(answer: Callable[..., dict[str, Any]], padding: str) -> None:
     found = answer("trainer", method="none", padding=padding)
     assert len(found["epochs"]) == 2 and found["steps"] == 2 and found["peak_mb"] > 0
+
+
+def test_sides_that_learn_something_else_are_named(modules: Callable[[str], ModuleType]) -> None:
+    targets, benches = modules("speed_targets"), modules("speed_benches")
+    (bench,) = benches.benches(benches.Asked(device="cpu", examples=16, tiny=True, only=("peers",)))
+    ours, theirs = "stillery pkd, fp32", "torchdistill pkd, fp32, dynamic"
+    answers = {ours: [{"first": {"hard": 0.7, "loss": 0.5}}], theirs: [{"first": {"hard": 0.7 + 1e-6}}]}
+    # Another method's, and what a side does not say, are not compared.
+    answers["stillery kd, fp32"] = [{"first": {"hard": 9.0}}]
+    assert targets.same_losses(targets.Found(bench, answers)) == "losses of the first step: at most 1.4e-06 apart"
+    answers[theirs] = [{"first": {"hard": 0.8}}]
+    with pytest.raises(SystemExit, match=r"hard of the first step differs: .*torchdistill"):
+        targets.same_losses(targets.Found(bench, answers))
 
 
 def test_ratios_compare_turn_by_turn(modules: Callable[[str], ModuleType]) -> None:
