@@ -30,6 +30,7 @@ from speed_benches import METHODS, NAMES, PACKAGES, Asked, Bench, Side, benches
 from speed_inputs import SHAPES, made, prepare
 from speed_targets import Answer, Found, Ratio, later, memory, rate, ratios, same_losses, whole
 
+from stillery import methods
 from stillery.atomic import atomic_file
 from stillery.progress import say
 
@@ -190,6 +191,9 @@ def main() -> None:
     given = parser.parse_args()
     if given.device == "cuda" and given.clock == "processor":
         parser.error("--clock processor: what a GPU does is not in it")
+    staged = [name for name in given.methods if len(methods.build(name).stages) > 1]
+    if staged:
+        parser.error(f"--methods {staged[0]}: it has no epochs to compare, it trains in stages")
     os.environ["STILLERY_CACHE"] = "off"
     with tempfile.TemporaryDirectory() as scratch:
         folder = given.inputs or Path(scratch)

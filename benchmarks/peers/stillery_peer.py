@@ -69,9 +69,7 @@ def prepared_run(job: Job, out: Path) -> Prepared:
     """The run a user would ask for on the command line."""
     common = {
         "data": str(job.place / "data"), "epochs": job.epochs, "batch_size": job.batch_size, "lr": job.lr,
-        # On a GPU that has bf16 the default is that, without a trial in another process.
-        "precision": "auto" if (job.device, job.precision) == ("cuda", "bf16") else job.precision,
-        "keep": "last", "checkpoint_every": 10**9,
+        "precision": job.precision, "keep": "last", "checkpoint_every": 10**9,
     }  # fmt: skip
     if job.method == "none":
         return prepare_finetune(resolve(Finetune, common | {"model": str(job.place / "student")}), out)
