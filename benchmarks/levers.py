@@ -113,8 +113,6 @@ WITHOUT = {
 """The smaller levers, and how each is left out; the loop has no switches for them."""
 OTHERWISE = ("first-token", "like-lengths", "own-attention", "unread-masks")
 """Those without which batches are others, or dropout is drawn otherwise: fewer numbers, another kernel of attention."""
-
-
 OTHER_KERNELS = ("early-stop", "fused-optimiser", "pairs-at-once")
 """Those without which the same is computed by other kernels, which round otherwise."""
 
@@ -350,8 +348,9 @@ def main() -> None:
     Console(width=120).print(table)
     if arguments.json:
         arguments.json.write_text(json.dumps([{k: v for k, v in one.items() if k != "losses"} for one in found]))
-    for line in changed(found, arguments.compare_steps):
-        raise SystemExit(line)
+    lines = changed(found, arguments.compare_steps)
+    if lines:
+        raise SystemExit("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -101,10 +101,12 @@ class Repeated:
         try:
             graph, writes = recorded(lambda: self.work(reads), self.pool, self.device)
         except Exception as error:
+            say(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
             self.refused = True
+        if self.refused:
+            # Not while the error is there: it holds what was allocated for the recording.
             self.graphs.clear()
             free_cached()
-            say(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
             return False
         # Recording has waited for all replays before.
         while len(self.graphs) >= MOST:
