@@ -3,8 +3,10 @@
     python benchmarks/glue.py --data-dir DIR --models minilm-l6 --tasks cola,mrpc,rte --workers 12 --out DIR
 
 Each teacher is fine-tuned once per seed; its students are distilled with the same seed for the same number of epochs.
-A run that is finished in --out is not run again, so a benchmark that was cut short goes on. Scores are of the dev part
-at the best scoring, one scoring an epoch, as the papers take them, which is optimistic for all alike.
+A method may have settings and options of its own behind it: `kd+init=first`, `rail-kd+layer_weight=0.1`, or be a
+recipe, `FILE.py:FUNCTION+init=even`. A run that is finished in --out is not run again, so a benchmark that was cut
+short goes on. Scores are of the dev split at the best scoring, one scoring an epoch, as the papers take them, which is
+optimistic for all alike.
 """
 
 from __future__ import annotations
@@ -20,6 +22,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+SETTINGS = ("init", "head", "pair", "represent", "distance", "reduction", "schedule", "divergence")
+"""Settings that may stand behind a method; any other name is one of its options."""
+
+
+KEPT = ("metrics", "agreement", "collapsed", "warnings", "start", "training")
+"""What of each run's metrics is written down beside the means."""
+
 
 @dataclass(frozen=True)
 class Run:
@@ -31,7 +40,17 @@ class Run:
     method: str | None = None
 
     def folder(self, out: Path) -> Path:
-        return out / Path(self.model).name / self.task / f"{self.method or 'teacher'}-{self.seed}"
+        name = (self.method or "teacher").replace("/", "_").replace(":", "_")
+        return out / Path(self.model).name / self.task / f"{name}-{self.seed}"
+
+    def settings(self) -> dict[str, Any]:
+        """What the method's name asks for: a method or recipe, settings of the run, options of the method."""
+        name, *changes = (self.method or "").split("+")
+        given = dict(change.split("=", 1) for change in changes)
+        asked: dict[str, Any] = {"recipe" if ".py:" in name else "method": name}
+        asked |= {key: int(given.pop(key)) for key in ("layers", "width", "heads", "max_steps") if key in given}
+        asked |= {key: given.pop(key) for key in SETTINGS if key in given}
+        return asked | ({"options": given} if given else {})
 
 
 def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
@@ -40,6 +59,8 @@ def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
     from stillery.progress import console
 
     console.quiet = True
+    if os.environ.get("OWN"):
+        os.environ["STILLERY_CACHE"] = os.environ["OWN"] + str(os.getpid())
     out = Path(asked.out)
     budget = {"task": run.task, "data_dir": asked.data_dir, "seed": run.seed, "epochs": asked.budget[run.task],
               "batch_size": asked.batch_size, "lr": asked.lr, "max_steps": asked.max_steps}  # fmt: skip
@@ -49,9 +70,8 @@ def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
         done = stillery.finetune(model=run.model, out=folder, resume=True, **budget)
     else:
         teacher = Run(run.model, run.task, run.seed).folder(out)
-        done = stillery.distill(
-            teacher=teacher, method=run.method, layers=asked.layers, out=folder, resume=True, **budget
-        )
+        settings = {"layers": asked.depths[run.model] or asked.layers} | budget | run.settings()
+        done = stillery.distill(teacher=teacher, out=folder, resume=True, **settings)
     return done.metrics
 
 
@@ -72,10 +92,12 @@ def settle(asked: argparse.Namespace) -> tuple[dict[Run, dict[str, Any]], list[s
                 found[run] = future.result()
                 late = asked.limit is not None and time.time() - began > asked.limit
                 if run.method is None and not late:
-                    students = [Run(run.model, run.task, run.seed, method) for method in asked.methods]
+                    students = [Run(run.model, run.task, run.seed, method) for method in asked.methods if method]
                     waiting |= {pool.submit(carry_out, student, asked): student for student in students}
                 value = next(iter(found[run]["metrics"].values()))
                 print(f"{time.time() - began:6.0f} s  {run.folder(Path())}  {value:.2f}", flush=True)
+                if len(found) % 20 == 0:
+                    write(asked, rows(found), failed)
     return found, failed
 
 
@@ -95,6 +117,7 @@ def rows(found: dict[Run, dict[str, Any]]) -> list[dict[str, Any]]:
                 "sd": {name: statistics.stdev(each) if len(each) > 1 else 0.0 for name, each in values.items()},
                 "agreement": statistics.mean(one.get("agreement", 100.0) for one in runs),
                 "train_seconds": statistics.mean(one["cost"]["train_seconds"] for one in runs),
+                "runs": [{name: one[name] for name in KEPT if name in one} for one in runs],
             }
         )  # fmt: skip
     return table
@@ -122,7 +145,7 @@ def main() -> None:
     """Parse, run, print, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data-dir")
-    parser.add_argument("--models", default="minilm-l6")
+    parser.add_argument("--models", default="minilm-l6", help="MODEL@LAYERS gives its students so many layers")
     parser.add_argument(
         "--tasks", default="sst2,cola,stsb,mrpc,rte", help="the largest first; TASK:EPOCHS sets its own"
     )
@@ -139,16 +162,23 @@ def main() -> None:
     parser.add_argument("--json", help="where to write the numbers")
     asked = parser.parse_args()
     os.environ.setdefault("OMP_NUM_THREADS", "1")
-    asked.models, asked.methods = asked.models.split(","), asked.methods.split(",")
+    models = [model.partition("@") for model in asked.models.split(",")]
+    asked.depths = {model: int(layers or 0) for model, _, layers in models}
+    asked.models, asked.methods = list(asked.depths), asked.methods.split(",")
     asked.seeds = [int(seed) for seed in asked.seeds.split(",")]
     named = [task.partition(":") for task in asked.tasks.split(",")]
     asked.tasks = [task for task, _, _ in named]
     asked.budget = {task: int(epochs) if epochs else asked.epochs for task, _, epochs in named}
     found, failed = settle(asked)
     table = rows(found)
+    write(asked, table, failed)
     show(table, asked)
     for line in failed:
         print(f"failed: {line}")
+
+
+def write(asked: argparse.Namespace, table: list[dict[str, Any]], failed: list[str]) -> None:
+    """Write the JSON, where one is asked for; as the runs go, too, so that what was cut off is not lost."""
     if asked.json:
         Path(asked.json).write_text(json.dumps({"asked": vars(asked), "rows": table, "failed": failed}, indent=1))
 

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from stillery.faults import Fault
 
 __all__ = [
+    "LEAST_STEPS",
     "Around",
     "Batched",
     "Clock",
@@ -43,6 +44,9 @@ __all__ = [
 ]
 
 _DECODER_SEED = 0xDEC0DE
+
+LEAST_STEPS = 1000
+"""Steps that prediction distillation after a stage of layers has at least, in a run that is long enough."""
 
 Layers = int | tuple[int, ...]
 """A layer, 1-based, 0 being the embedding output; or several that are compared as one."""
@@ -319,7 +323,8 @@ class Stage:
     """A share of the training steps with its own losses: matches, prediction matching, and the labels' loss.
 
     A stage without the labels' loss may train on supplementary texts, which need no labels; one of layers alone may
-    have another teacher.
+    have another teacher. `share` is its part of the steps among the stages; a stage with `least_steps` has at least as
+    many, or three quarters of a shorter run, and the others share what is left.
     """
 
     name: str = "train"
@@ -327,6 +332,7 @@ class Stage:
     prediction: Prediction | None = None
     hard_weight: float = 1.0
     share: float = 1.0
+    least_steps: int = 0
     mixing: Mixing | None = None
     data: Literal["task", "supplementary"] = "task"
     teacher: Literal["task", "supplementary"] = "task"
@@ -339,10 +345,13 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A method: its stages, how its student is initialised, and which head the student uses."""
+    """A method: its stages, how its student is initialised, and which head the student uses.
+
+    `init` is `auto` where the paper does not say how: the start is then chosen by a short trial of each.
+    """
 
     stages: tuple[Stage, ...]
-    init: str = "even"
+    init: str = "auto"
     head: str = "fresh"
 
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from stillery.faults import Fault
 from stillery.parts import combine, distance, divergence, pair, project, represent, transport
-from stillery.recipe import Clock, Match, Pair, Recipe, Representation, Stage, part_name
+from stillery.recipe import LEAST_STEPS, Clock, Match, Pair, Recipe, Representation, Stage, part_name
 from stillery.terms import flat_layers
 
 __all__ = ["Switches", "switched"]
@@ -159,12 +159,12 @@ def _scheduled(stages: tuple[Stage, ...], schedule: str) -> tuple[Stage, ...]:
     mixing = next((stage.mixing for stage in stages if stage.mixing), None)
     last = stages[-1]
     if schedule == "joint":
-        return (replace(last, name="train", matches=matches, mixing=mixing, share=1.0),)
+        return (replace(last, name="train", matches=matches, mixing=mixing, share=1.0, least_steps=0),)
     if len(stages) > 1:
         return stages
     if last.prediction is None and not last.hard_weight:
         raise Fault("--schedule sequential: the method matches layers only, there is nothing to do after them")
     return (
         Stage(name="layers", matches=matches, hard_weight=0.0, share=5.0, mixing=mixing),
-        replace(last, name="prediction", matches=(), mixing=None, share=1.0),
+        replace(last, name="prediction", matches=(), mixing=None, share=1.0, least_steps=LEAST_STEPS),
     )

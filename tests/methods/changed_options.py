@@ -36,6 +36,7 @@ def snapshot(name: str, at: Case, options: dict[str, object], clock: Clock = CLO
     found: dict[str, object] = {}
     recipe = methods.build(name, options)
     found["shares"] = [stage.share for stage in recipe.stages]
+    found["least steps"] = [stage.least_steps for stage in recipe.stages]
     for index, stage in enumerate(recipe.stages):
         now = replace(clock, stage=index)
         views, leaves = {}, []

@@ -171,6 +171,7 @@ def test_options(name: str) -> None:
         "soft_weight": (0.9, {"weight soft"}),
         "temperature": (5.0, {"soft"}),
         "layer_share": (2.0, {"shares"}),
+        "least_steps": (50, {"least steps"}),
         "attention": ("mse", {"attention"}),
         "states": ("pool", {"hidden"}),
         "attention_weight": (2.0, {"weight attention"}),

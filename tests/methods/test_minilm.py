@@ -56,6 +56,7 @@ def test_options() -> None:
         "soft_weight": (0.9, {"weight soft"}),
         "temperature": (5.0, {"soft"}),
         "layer_share": (2.0, {"shares"}),
+        "least_steps": (50, {"least steps"}),
         "value_weight": (2.0, {"weight value_relations"}),
     }
     Options("minilm", case(), rows | {"attention_weight": (2.0, {"weight attention"})}).check()

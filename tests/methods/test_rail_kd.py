@@ -70,7 +70,8 @@ def test_options() -> None:
         "layer_weight": (10.0, {"weight random_layers"}),
         "width": (64, {"random_layers"}),
         "shared": (True, {"random_layers"}),
-        "frozen_teacher": (True, {"trained random_layers"}),
+        "frozen_teacher": (False, {"trained random_layers"}),
+        "projections": ("literal", {"random_layers"}),
         "unmasked": (True, {"random_layers"}),
     }
     Options("rail-kd", case(3, 6, 8), rows).check()

@@ -64,6 +64,7 @@ def test_options() -> None:
         "soft_weight": (0.9, {"weight soft"}),
         "temperature": (5.0, {"soft"}),
         "layer_share": (2.0, {"shares"}),
+        "least_steps": (50, {"least steps"}),
         "attention_weight": (2.0, {"weight attention"}),
         "hidden_weight": (2.0, {"weight hidden"}),
         "always_project": (False, {"hidden"}),

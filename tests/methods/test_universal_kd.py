@@ -75,6 +75,7 @@ def test_options() -> None:
         "pseudo_temperature": (3.0, {"pseudo_predictions"}),
         "heads_share": (2.0, {"shares"}),
         "layer_share": (2.0, {"shares"}),
+        "least_steps": (50, {"least steps"}),
         "prediction_share": (2.0, {"shares"}),
     }
     Options("universal-kd", case(), rows).check()

@@ -20,6 +20,7 @@ class Facts:
     """What a model card says beside the metrics.
 
     Of a model that writes text that is how it reads, and what of its own settings of generation a search leaves aside.
+    `start` is how the student's start was chosen, where it was.
     """
 
     run: Finetune | Distill
@@ -29,6 +30,7 @@ class Facts:
     several_labels: bool = False
     reading: Reading | None = None
     plainly: Mapping[str, Any] = field(default_factory=dict)
+    start: Mapping[str, Any] | None = None
 
 
 _TAGS = {None: "text-classification", "encoder-decoder": "text2text-generation", "decoder": "text-generation"}

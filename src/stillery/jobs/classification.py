@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -92,6 +92,10 @@ class ClassificationWork:
     limit: int
     supplementary: TrainingData | None
 
+    def of(self, prepared: Prepared) -> ClassificationWork:
+        """The same data, of a run whose start is decided."""
+        return replace(self, prepared=prepared)
+
     @cached_property
     def data(self) -> TrainingData:
         """The training part."""
@@ -139,7 +143,7 @@ class ClassificationWork:
             length=self.limit,
             facts=Facts(
                 run=prepared.run, data=origin, origin=prepared.origin, paper=prepared.paper,
-                several_labels=parts.labels.multi,
+                several_labels=parts.labels.multi, start=prepared.start.record() if prepared.start else None,
             ),
         )  # fmt: skip
 

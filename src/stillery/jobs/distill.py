@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ from stillery.jobs.recipe import (
 )
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Distill
+from stillery.jobs.starts import Starts, first_student, fixed_start
 from stillery.jobs.student import make_student
 from stillery.jobs.text_distill import prepare_text_distill
 from stillery.jobs.text_kind import check_no_text, writes_text
@@ -60,6 +62,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     parts: Parts | None = None
     conditions: dict[str, Any] = {}
     student: Student | None = None
+    starts: Starts | None = None
     if out is not None:
         with faults.catch():
             check_place(out)
@@ -106,7 +109,8 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
             # The depth has been found fault with; any that fits lets the rest be looked at.
             settings = dataclasses.replace(settings, layers=1, copy_layers=None)
         with faults.catch():
-            student, settings = make_student(settings, teacher, run.training.seed)
+            make = partial(make_student, teacher=teacher, seed=run.training.seed)
+            student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None and recipe is not None:
         _check_projector(student, teacher, recipe.stages, run.method.recipe or run.method.method, faults)
     clock = Clock(seed=run.training.seed)
@@ -142,6 +146,8 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         conditions=conditions,
         stages=recipe.stages,
         origin=student.origin,
+        starts=starts,
+        start=fixed_start(asked.run.student, settings),
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs={
             match.name: pairs_of(match, depth, sizes(taught_by[stage.teacher].model.config).layers, clock)

@@ -129,6 +129,8 @@ def finish(
         metrics["training"] |= {
             "teacher_store_seconds": outcome.store_seconds, "teacher_store": outcome.store_choices,
         }  # fmt: skip
+    if facts.start is not None:
+        metrics["start"] = facts.start
     write_predictions(out / "predictions.parquet", scored.examples, scored.labels, logits, teacher_logits)
     write_json(out / "metrics.json", metrics)
     discard(out)

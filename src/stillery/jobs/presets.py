@@ -36,8 +36,8 @@ def _layer_selection_teacher(task: str, lr: float) -> Preset:
 def _layer_selection(task: str, lr: float, epochs: int) -> Preset:
     return Preset(
         source=f"layer selection, {task.upper()} (released scripts: batch 32, no warm-up, no weight decay)",
-        settings={"method": "layer-forward", "epochs": epochs, "lr": lr, "batch_size": 32, "warmup": 0.0,
-                  "weight_decay": 0.0},
+        settings={"method": "layer-forward", "init": "even", "epochs": epochs, "lr": lr, "batch_size": 32,
+                  "warmup": 0.0, "weight_decay": 0.0},
     )  # fmt: skip
 
 
@@ -61,8 +61,9 @@ _WRITING: dict[str, Preset] = {
     ),
     "layer-selection-dart": Preset(
         source="layer selection, BART on DART (released scripts): 18 epochs, batch 8, frozen embeddings, 5 beams",
-        settings={"method": "layer-forward", "epochs": 18, "lr": 1e-4, "batch_size": 8, "warmup": 0.0007,
-                  "max_length": 128, "max_target_length": 128, "temperature": 1.0, "freeze_embeddings": True, **_DART},
+        settings={"method": "layer-forward", "init": "even", "epochs": 18, "lr": 1e-4, "batch_size": 8,
+                  "warmup": 0.0007, "max_length": 128, "max_target_length": 128, "temperature": 1.0,
+                  "freeze_embeddings": True, **_DART},
     ),
     "layer-selection-teacher-wmt16-en-ro": _teacher(
         "layer selection's teacher, T5 on 100,000 pairs of WMT16 (released scripts): 9 epochs, batch 8, lr 5e-4 "
@@ -72,7 +73,7 @@ _WRITING: dict[str, Preset] = {
     "layer-selection-wmt16-en-ro": Preset(
         source="layer selection, T5 on 100,000 pairs of WMT16 (released scripts): 40 epochs, batch 8, T = 2, lr 1e-4 "
         f"{_ADAFACTOR}; of 12 layers 1, 7 and 12 are copied there, here evenly spaced ones",
-        settings={"method": "layer-forward", "epochs": 40, "lr": 1e-4, "batch_size": 8, "warmup": 0.001,
+        settings={"method": "layer-forward", "init": "even", "epochs": 40, "lr": 1e-4, "batch_size": 8, "warmup": 0.001,
                   "temperature": 2.0, "freeze_embeddings": True, "drop_start": True, "options": {"normalise": "joint"},
                   **_WMT16},
     ),
@@ -89,7 +90,8 @@ _WRITING: dict[str, Preset] = {
             settings={"method": "cr-ild", "epochs": 10, "lr": 1e-3, "batch_size": 8, "hard_weight": 1.0,
                       "stacks": "decoder",
                       "options": {"soft_weight": 0.0, "hidden_weight": 0.0, "hidden_consistency": False,
-                                  "attention": "mse", "consistency_weight": weight, "relation_heads": 16}},
+                                  "attention": "mse", "consistency_weight": weight, "relation_heads": 16,
+                                  "least_steps": 1}},
         )
         for task, weight in (("mrpc", 0.2), ("rte", 0.3))
     },
@@ -116,11 +118,13 @@ PRESETS: dict[str, Preset] = {
     **{f"ild-rtc-4-{task}": _ild_rtc(4, alpha, float(beta), lr) for task, alpha, beta, lr in _TABLE_4},
     "rail-kd-paper": Preset(
         source="RAIL-KD: 40 epochs, lr of {1e-5, 2e-5, 5e-5, 4e-6}, batch of {8, 16, 32}, thirds, width 128",
-        settings={"method": "rail-kd", "epochs": 40, "lr": 2e-5, "batch_size": 32},
+        settings={"method": "rail-kd", "epochs": 40, "lr": 2e-5, "batch_size": 32,
+                  "options": {"projections": "literal", "frozen_teacher": False}},
     ),
     "rail-kd-concat-paper": Preset(
         source="RAIL-KD, concatenated, as rail-kd-paper",
-        settings={"method": "rail-kd-concat", "epochs": 40, "lr": 2e-5, "batch_size": 32},
+        settings={"method": "rail-kd-concat", "epochs": 40, "lr": 2e-5, "batch_size": 32,
+                  "options": {"projections": "literal", "frozen_teacher": False}},
     ),
     "pkd-paper": Preset(
         source="PKD: 4 epochs, batch 32, alpha of {.2, .5, .7}, T of {5, 10, 20}, beta of {10, 100, 500, 1000}",
@@ -129,12 +133,13 @@ PRESETS: dict[str, Preset] = {
     ),
     "tinybert-paper": Preset(
         source="TinyBERT's released task distillation: 10 epochs of layers, then 3 of predictions, batch 32",
-        settings={"method": "tinybert", "epochs": 13, "batch_size": 32, "lr": 5e-5, "options": {"layer_share": 10 / 3}},
+        settings={"method": "tinybert", "epochs": 13, "batch_size": 32, "lr": 5e-5,
+                  "options": {"layer_share": 10 / 3, "least_steps": 1}},
     ),
     "cr-ild-d1": Preset(
         source="CR-ILD, appendix D.1: 20 epochs of layers at lr 5e-5, then 4 of predictions, batch 32, T = 2",
         settings={"method": "cr-ild", "epochs": 24, "batch_size": 32, "lr": 5e-5, "temperature": 2.0, "init": "first",
-                  "options": {"layer_share": 5.0}},
+                  "options": {"layer_share": 5.0, "least_steps": 1}},
     ),
     **{
         f"layer-selection-teacher-{task}": _layer_selection_teacher(task, lr)

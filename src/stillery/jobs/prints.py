@@ -6,7 +6,7 @@ from stillery.data.examples import Examples, Parts
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.jobs.recipe import recipe_fingerprint
 from stillery.jobs.settings import Distill, StudentSettings
-from stillery.models.choices import LAYER_CHOICES
+from stillery.models.choices import STARTS
 from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.load import Loaded, fingerprint
 from stillery.models.student import Student
@@ -42,6 +42,6 @@ def distill_prints(
         prints["ild_data"] = texts.fingerprint[:16]
     if run.method.recipe is not None:
         prints["recipe"] = recipe_fingerprint(recipe, run.method.recipe)
-    if settings.init_from is not None or settings.init not in (*LAYER_CHOICES, "random"):
+    if settings.init_from is not None or settings.init not in STARTS:
         prints["init"] = weights_fingerprint(student.model)
     return prints

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-import math
 from functools import partial
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from stillery.jobs.custom import load_recipe
 from stillery.jobs.settings import MethodSettings
 from stillery.recipe import Match, Recipe, Stage
 from stillery.switches import Switches, switched
+from stillery.train.schedule import run_steps
 from stillery.train.settings import Training
 
 __all__ = [
@@ -131,8 +131,7 @@ def _judge_of(match: Match) -> object:
 
 def check_steps(stages: tuple[Stage, ...], training: Training, examples: int, faults: Gathered) -> None:
     """Note a run too short for every stage to have a step."""
-    steps = training.epochs * math.ceil(examples / (training.batch_size * training.accumulate))
-    steps = min(steps, training.max_steps or steps)
+    steps = run_steps(training.epochs, examples, training.batch_size * training.accumulate, training.max_steps)
     if steps < len(stages):
         faults.add(f"{steps} steps in all are too few for {len(stages)} stages; raise --max-steps or --epochs")
 

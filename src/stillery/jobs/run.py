@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+from accelerate import Accelerator
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.faults import Fault, Gathered
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.settings import Distill, Finetune
+from stillery.jobs.starts import TRIED, Chosen, Starts, keep_start, kept_start
 from stillery.models.family import sizes, stack_sizes, stacks_of
 from stillery.models.load import Loaded
 from stillery.models.projected import exported_parameters
@@ -21,12 +23,14 @@ from stillery.recipe import Pairs, Stage
 from stillery.terms import Kind
 from stillery.train.checkpoint import discard
 from stillery.train.data import Trainable
+from stillery.train.lessons import lengths_of
 from stillery.train.log import need_tensorboard
 from stillery.train.loop import Outcome, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy
 from stillery.train.precision import choose
 from stillery.train.processes import from_main
+from stillery.train.schedule import run_steps
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
 
@@ -43,6 +47,9 @@ class Work(Protocol):
     @property
     def supplementary(self) -> Trainable | None:
         """What the stage of layers is trained on instead, if anything."""
+
+    def of(self, prepared: Prepared) -> Work:
+        """The same data, of a run whose start is decided."""
 
     def score(self, model: PreTrainedModel) -> Mapping[str, float]:
         """The model's metrics on the dev part, the one that decides first."""
@@ -67,7 +74,11 @@ class Subject(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
-    """A run with everything loaded and checked, ready to train."""
+    """A run with everything loaded and checked, ready to train.
+
+    Where its student's start is still to be chosen, `starts` are those there are, and the model is any of them; `start`
+    is what was chosen.
+    """
 
     run: Finetune | Distill
     subject: Subject
@@ -83,6 +94,8 @@ class Prepared:
     policy: OnPolicy | None = None
     drop_start: bool = False
     notes: tuple[str, ...] = ()
+    starts: Starts | None = None
+    start: Chosen | None = None
 
     @property
     def configs(self) -> list[PreTrainedConfig]:
@@ -100,13 +113,29 @@ class Prepared:
             *self.subject.summary(),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",
-            *(f"{what}: {line}" for line in self.origin),
+            *(self._origin(what) if self.starts is None else [_TO_BE_TRIED]),
         ]
         if self.ild_teacher is not None:
             lines.append(f"teacher of the stage of layers: {self.ild_teacher.name}")
         for name, pairs in self.pairs.items():
             lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
         return lines
+
+    def _origin(self, what: str = "student") -> list[str]:
+        """Where the weights come from, and why, in words."""
+        why = [] if self.start is None else [f"{what}: start {self.start.start}: {self.start.why}"]
+        return [*why, *(f"{what}: {line}" for line in self.origin)]
+
+    def started(self, chosen: Chosen) -> Prepared:
+        """The run with its start decided."""
+        assert self.starts is not None and isinstance(self.run, Distill)
+        student, settings = self.starts.make(chosen.start)
+        depth = settings.layers or self.run.student.layers
+        run = replace(self.run, student=replace(settings, layers=depth))
+        return replace(self, run=run, model=student.model, origin=student.origin, starts=None, start=chosen)
+
+
+_TO_BE_TRIED = f"student: start to be chosen by a short trial of {', '.join(TRIED)} (--init auto)"
 
 
 def check_training(training: Training, faults: Gathered) -> None:
@@ -134,6 +163,10 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
     if precision != "fp32":
         accelerator = accelerator_for(precision)
     console.quiet = console.quiet or not accelerator.is_main_process
+    if prepared.starts is not None:
+        begun = kept_start(out)
+        prepared = prepared if begun is None else prepared.started(begun)
+        run = prepared.run
     if is_done(out, run, resume=resume):
         say(f"{out}: this run is finished already; nothing to do")
         if accelerator.is_main_process:
@@ -146,6 +179,9 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
     if prepared.policy is not None and accelerator.num_processes > 1:
         raise Fault("--on-policy: texts of the student's own are written by one process; start one")
     work = prepared.subject.work(prepared)
+    prepared, work = _with_start(prepared, work, accelerator)
+    run = prepared.run
+    _say_stages(prepared, work, accelerator)
     objective = Objective(
         prepared.model,
         prepared.stages,
@@ -162,6 +198,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         begin(out, run)
         if prepared.conditions:
             write_json(out / "conditions.json", prepared.conditions)
+        keep_start(out, prepared.start)
     accelerator.wait_for_everyone()
     outcome = train(
         objective,
@@ -184,3 +221,40 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         result = work.finish(out, objective.student, outcome)
     accelerator.wait_for_everyone()
     return result or Result(out=out, student=out / "student", metrics=read_metrics(out))
+
+
+def _steps(prepared: Prepared, work: Work, accelerator: Accelerator) -> int:
+    """Optimiser steps of the run, over all its stages."""
+    training = prepared.run.training
+    window = training.batch_size * training.accumulate * accelerator.num_processes
+    return run_steps(training.epochs, len(work.data), window, training.max_steps)
+
+
+def _with_start(prepared: Prepared, work: Work, accelerator: Accelerator) -> tuple[Prepared, Work]:
+    """The run with its student's start chosen, where that is left to a trial."""
+    if prepared.starts is None:
+        return prepared, work
+    assert prepared.teacher is not None
+    run = prepared.run
+    chosen = prepared.starts.choose(
+        prepared.model,
+        LiveTeacher(prepared.teacher.model, prepared.drop_start),
+        work.data,
+        kind=prepared.subject.kind,
+        labelled=not run.data.unlabelled,
+        training=run.training,
+        steps=_steps(prepared, work, accelerator),
+        accelerator=accelerator,
+    )
+    prepared = prepared.started(chosen)
+    for line in prepared._origin():
+        say(line)
+    return prepared, work.of(prepared)
+
+
+def _say_stages(prepared: Prepared, work: Work, accelerator: Accelerator) -> None:
+    """Say how many steps each of several stages has."""
+    if len(prepared.stages) > 1:
+        lengths = lengths_of(prepared.stages, _steps(prepared, work, accelerator))
+        named = zip(prepared.stages, lengths, strict=True)
+        say(f"stages: {', '.join(f'{stage.name} {length} steps' for stage, length in named)}")

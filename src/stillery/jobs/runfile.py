@@ -24,7 +24,7 @@ from stillery.jobs.settings import (
     resolve,
     setting_names,
 )
-from stillery.models.choices import LAYER_CHOICES
+from stillery.models.choices import STARTS
 from stillery.setting import Named
 
 __all__ = [
@@ -151,7 +151,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 def _resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
     """Those values that name something in the file system, as absolute paths."""
     named = {name: values[name] for name in _PATHS if isinstance(values.get(name), str)}
-    if named.get("init") in (*LAYER_CHOICES, "random"):
+    if named.get("init") in STARTS:
         del named["init"]
     return {name: str((folder / value).resolve()) for name, value in named.items() if (folder / value).exists()}
 

@@ -126,7 +126,8 @@ class StudentSettings:
     heads: int | None = setting(None, "Attention heads of the student.  [default: as the width asks for]", least=1)
     init: str | None = setting(
         None,
-        f"{', '.join(LAYER_CHOICES)}: which layers to copy; random; or a checkpoint folder.  [default: the method's]",
+        f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: the best of these in a short trial; random; or a "
+        "checkpoint folder.  [default: the method's, mostly auto]",
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")
     copy_encoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its encoder, likewise.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from stillery.jobs.recipe import (
 )
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
 from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings
+from stillery.jobs.starts import Starts, first_student, fixed_start
 from stillery.jobs.taught import as_taught
 from stillery.jobs.teacher_texts import TeacherTexts, teacher_texts
 from stillery.jobs.text_conditions import drawn
@@ -58,6 +60,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     other_reading: Reading | None = None
     texts: TextExamples | None = None
     student: Student | None = None
+    starts: Starts | None = None
     conditions: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     if out is not None:
@@ -100,7 +103,8 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     settings = resolved_student(run.student, recipe)
     if teacher is not None and asked.clear(*_DEPTHS):
         with faults.catch():
-            student, settings = make_generator(settings, teacher, run.training.seed)
+            make = partial(make_generator, teacher=teacher, seed=run.training.seed)
+            student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None:
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
         with faults.catch():
@@ -145,6 +149,8 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         drop_start=run.method.drop_start,
         stages=recipe.stages,
         origin=student.origin,
+        starts=starts,
+        start=fixed_start(asked.run.student, settings),
         notes=notes,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs=_pairs(recipe.stages, student, teacher, ild_teacher or teacher, clock),

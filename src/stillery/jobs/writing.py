@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -103,6 +103,10 @@ class WritingWork:
     supplementary: TextData | None
     own: TeacherTexts | None = None
 
+    def of(self, prepared: Prepared) -> WritingWork:
+        """The same data, of a run whose start is decided."""
+        return replace(self, prepared=prepared)
+
     @cached_property
     def _pad_id(self) -> int:
         return int(self.prepared.tokenizer.pad_token_id)
@@ -132,7 +136,7 @@ class WritingWork:
         origin = f"{source} ({note})" if note else source
         facts = Facts(
             run=run, data=origin, origin=prepared.origin, paper=prepared.paper, reading=reading,
-            plainly=left_aside(model),
+            plainly=left_aside(model), start=prepared.start.record() if prepared.start else None,
         )  # fmt: skip
         model.cpu()
         export(model, tokenizer, out / "student", card(facts, metrics), end_ids(model, tokenizer))
@@ -150,6 +154,8 @@ class WritingWork:
             "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
             "dev_best": outcome.best, "dev_last": outcome.last,
         }  # fmt: skip
+        if facts.start is not None:
+            metrics["start"] = facts.start
         if self.own is not None:
             metrics["teacher_texts"] = self.own.record()
         write_outputs(out / "predictions.parquet", scored, student, theirs)

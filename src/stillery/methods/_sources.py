@@ -17,11 +17,12 @@ _LAYER_SELECTION = {
 }  # fmt: skip
 _RAIL = {
     "hard_weight": "paper", "soft_weight": "paper", "temperature": "inferred", "layer_weight": "paper",
-    "width": "paper", "frozen_teacher": "third party", "unmasked": "inferred",
+    "width": "paper", "projections": "inferred", "frozen_teacher": "inferred", "unmasked": "inferred",
 }  # fmt: skip
 _ILD = {
-    "hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "paper", "attention": "paper",
-    "states": "paper", "attention_weight": "paper", "hidden_weight": "paper", "always_project": "paper",
+    "hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "paper",
+    "least_steps": "inferred", "attention": "paper", "states": "paper",
+    "attention_weight": "paper", "hidden_weight": "paper", "always_project": "paper",
     "relation_heads": "inferred", "normalise": "inferred",
 }  # fmt: skip
 
@@ -52,14 +53,18 @@ SOURCES: dict[str, dict[str, str]] = {
     "simkd": {"layer_weight": "paper", "feature": "inferred"},
     "universal-kd": {"hard_weight": "inferred", "soft_weight": "inferred", "temperature": "inferred",
                      "layer_weight": "inferred", "pseudo_temperature": "inferred", "heads_share": "inferred",
-                     "layer_share": "third party", "prediction_share": "third party"},
+                     "layer_share": "third party", "prediction_share": "third party",
+                     "least_steps": "inferred"},
     "tinybert": {"hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "inferred",
+                 "least_steps": "inferred",
                  "attention_weight": "code", "hidden_weight": "code", "always_project": "paper",
                  "released": "inferred", "normalise": "inferred"},
     "minilm": {"hard_weight": "inferred", "soft_weight": "inferred", "temperature": "inferred",
-               "layer_share": "inferred", "attention_weight": "paper", "value_weight": "paper"},
+               "layer_share": "inferred", "least_steps": "inferred", "attention_weight": "paper",
+               "value_weight": "paper"},
     "minilm-v2": {"hard_weight": "inferred", "soft_weight": "inferred", "temperature": "inferred",
-                  "layer_share": "inferred", "query_weight": "paper", "key_weight": "paper", "value_weight": "paper",
+                  "layer_share": "inferred", "least_steps": "inferred", "query_weight": "paper",
+                  "key_weight": "paper", "value_weight": "paper",
                   "relation_heads": "inferred"},
     "bert-emd": {"hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_weight": "code",
                  "reweighed": "paper", "separate": "code", "always_project": "code", "normalise": "inferred"},

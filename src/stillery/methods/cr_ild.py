@@ -10,7 +10,7 @@ from typing import Literal
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent, schedule, transport
 from stillery.parts.represent import Normalise
-from stillery.recipe import Match, Mixing, Pair, Recipe, Representation, Schedule
+from stillery.recipe import LEAST_STEPS, Match, Mixing, Pair, Recipe, Representation, Schedule
 
 __all__ = ["cr_ild", "emd_ild", "l_ild", "u_ild"]
 
@@ -59,6 +59,7 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
         soft_weight: float = 1.0,
         temperature: float = 2.0,
         layer_share: float = 5.0,
+        least_steps: int = LEAST_STEPS,
         attention: Attention = "kl",
         states: States = "tokens",
         attention_weight: float = 1.0,
@@ -74,6 +75,7 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
             soft_weight=soft_weight,
             temperature=temperature,
             layer_share=layer_share,
+            least_steps=least_steps,
             init="first",
         )
 
@@ -99,6 +101,7 @@ def emd_ild(
     soft_weight: float = 1.0,
     temperature: float = 2.0,
     layer_share: float = 5.0,
+    least_steps: int = LEAST_STEPS,
     attention: Attention = "kl",
     states: States = "tokens",
     attention_weight: float = 1.0,
@@ -120,7 +123,7 @@ def emd_ild(
     return layers_then_prediction(
         *(dataclasses.replace(match, flow=flow) for match in matches),
         hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
-        init="first",
+        least_steps=least_steps, init="first",
     )  # fmt: skip
 
 
@@ -130,6 +133,7 @@ def cr_ild(
     soft_weight: float = 1.0,
     temperature: float = 2.0,
     layer_share: float = 5.0,
+    least_steps: int = LEAST_STEPS,
     attention: Attention = "kl",
     states: States = "tokens",
     attention_weight: float = 1.0,
@@ -183,6 +187,6 @@ def cr_ild(
     return layers_then_prediction(
         *matches, *(consistent if consistency_weight else []),
         hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
-        init="first",
+        least_steps=least_steps, init="first",
         mixing=Mixing(alpha=alpha, pairing=pairing, larger=larger),
     )  # fmt: skip

@@ -25,4 +25,4 @@ def distilbert(
         distance=distance.cosine,
         weight=layer_weight,
     )
-    return joint(cosine, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)
+    return joint(cosine, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="even")

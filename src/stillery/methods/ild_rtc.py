@@ -78,4 +78,4 @@ def simkd(*, layer_weight: float = 1.0, feature: Literal["cls", "pooled"] = "cls
         distance=distance.mse,
         weight=layer_weight,
     )
-    return Recipe(stages=(Stage(hard_weight=0.0, matches=(match,)),), init="first", head="reuse-frozen")
+    return Recipe(stages=(Stage(hard_weight=0.0, matches=(match,)),), head="reuse-frozen")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, represent
-from stillery.recipe import Match, Recipe, Representation
+from stillery.recipe import LEAST_STEPS, Match, Recipe, Representation
 
 __all__ = ["minilm", "minilm_v2"]
 
@@ -27,6 +27,7 @@ def minilm(
     soft_weight: float | None = None,
     temperature: float = 2.0,
     layer_share: float = 5.0,
+    least_steps: int = LEAST_STEPS,
     attention_weight: float = 1.0,
     value_weight: float = 1.0,
 ) -> Recipe:
@@ -37,7 +38,8 @@ def minilm(
     """
     return layers_then_prediction(
         _last(represent.attention, attention_weight), _last(represent.value_relations, value_weight),
-        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share,
+        hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature,
+        layer_share=layer_share, least_steps=least_steps,
     )  # fmt: skip
 
 
@@ -47,6 +49,7 @@ def minilm_v2(
     soft_weight: float | None = None,
     temperature: float = 2.0,
     layer_share: float = 5.0,
+    least_steps: int = LEAST_STEPS,
     query_weight: float = 1.0,
     key_weight: float = 1.0,
     value_weight: float = 1.0,
@@ -64,5 +67,10 @@ def minilm_v2(
     }
     matches = [_last(represent.with_relation_heads(what, relation_heads), weight) for what, weight in relations.items()]
     return layers_then_prediction(
-        *matches, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, layer_share=layer_share
+        *matches,
+        hard_weight=hard_weight,
+        soft_weight=soft_weight,
+        temperature=temperature,
+        layer_share=layer_share,
+        least_steps=least_steps,
     )

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Literal
 
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
-from stillery.recipe import Match, Pair, Recipe
+from stillery.recipe import Match, Pair, Project, Recipe
 
 __all__ = ["rail_kd", "rail_kd_concat"]
 
+Projections = Literal["same", "orthogonal", "literal"]
+
 
 def _rail(
-    which: Pair, hard: float, soft: float, temperature: float, layer: float, width: int, unmasked: bool, shared: bool,
-    frozen_teacher: bool,
-) -> Recipe:  # fmt: skip
+    which: Pair, projection: Project, *, hard: float, soft: float, temperature: float, layer: float, unmasked: bool
+) -> Recipe:
     """Eq. 4: the three losses by equal thirds; eq. 2: squared, summed over width and layers, mean over the batch."""
     random_layers = Match(
         name="random_layers",
         represent=represent.unmasked_pool if unmasked else represent.pool,
         pair=which,
-        project=partial(project.both, width=width, shared=shared, frozen_teacher=frozen_teacher),
+        project=projection,
         distance=distance.normalised_mse,
         reduction="batchmean",
         over_pairs="sum",
@@ -37,16 +39,21 @@ def rail_kd(
     layer_weight: float = 1 / 3,
     width: int = 128,
     shared: bool = False,
-    frozen_teacher: bool = False,
+    projections: Projections = "same",
+    frozen_teacher: bool = True,
     unmasked: bool = False,
 ) -> Recipe:
     """RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised.
 
+    Both sides are projected by one and the same random matrix at first, and the teacher's is not trained: the paper's
+    literal reading, two matrices drawn each by itself and both trained (`projections=literal`, `frozen_teacher=false`),
+    turns the student's states towards a random rotation first and lets both sides collapse to one direction.
     `unmasked` pools over padding too, as eq. 1 is printed; `shared` takes one pair of projections for all layers.
     """
+    maps = partial(project.both, width=width, shared=shared, start=projections, frozen_teacher=frozen_teacher)
     return _rail(
-        pair.random_each_epoch, hard_weight, soft_weight, temperature, layer_weight, width, unmasked, shared,
-        frozen_teacher,
+        pair.random_each_epoch, maps, hard=hard_weight, soft=soft_weight, temperature=temperature, layer=layer_weight,
+        unmasked=unmasked,
     )  # fmt: skip
 
 
@@ -57,11 +64,16 @@ def rail_kd_concat(
     temperature: float = 2.0,
     layer_weight: float = 1 / 3,
     width: int = 128,
-    frozen_teacher: bool = False,
+    projections: Projections = "same",
+    frozen_teacher: bool = True,
     unmasked: bool = False,
 ) -> Recipe:
-    """RAIL-KD, concatenated: the drawn layers' pooled states side by side, projected to 128 as one (eq. 3)."""
+    """RAIL-KD, concatenated: the drawn layers' pooled states side by side, projected to 128 as one (eq. 3).
+
+    Projections and other options as for `rail-kd`.
+    """
+    maps = partial(project.both, width=width, start=projections, frozen_teacher=frozen_teacher)
     return _rail(
-        pair.random_together, hard_weight, soft_weight, temperature, layer_weight, width, unmasked, False,
-        frozen_teacher,
+        pair.random_together, maps, hard=hard_weight, soft=soft_weight, temperature=temperature, layer=layer_weight,
+        unmasked=unmasked,
     )  # fmt: skip

@@ -7,7 +7,7 @@ from functools import partial
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent
 from stillery.parts.represent import Normalise
-from stillery.recipe import Match, Recipe
+from stillery.recipe import LEAST_STEPS, Match, Recipe
 
 __all__ = ["tinybert"]
 
@@ -18,6 +18,7 @@ def tinybert(
     soft_weight: float = 1.0,
     temperature: float = 1.0,
     layer_share: float = 5.0,
+    least_steps: int = LEAST_STEPS,
     attention_weight: float = 1.0,
     hidden_weight: float = 1.0,
     always_project: bool = True,
@@ -52,4 +53,5 @@ def tinybert(
         soft_weight=soft_weight,
         temperature=temperature,
         layer_share=layer_share,
+        least_steps=least_steps,
     )

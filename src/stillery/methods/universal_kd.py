@@ -7,7 +7,7 @@ from functools import partial
 
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, pseudo, represent
-from stillery.recipe import Match, Recipe, Stage
+from stillery.recipe import LEAST_STEPS, Match, Recipe, Stage
 
 __all__ = ["universal_kd"]
 
@@ -22,12 +22,14 @@ def universal_kd(
     heads_share: float = 1.0,
     layer_share: float = 16.0,
     prediction_share: float = 4.0,
+    least_steps: int = LEAST_STEPS,
 ) -> Recipe:
     """Universal-KD: predictions of pseudo classifiers on the layers are matched, then the student is trained.
 
     First the teacher's pseudo classifiers are fitted to the labels, the teacher frozen; then each student layer 1..M-1
     predicts what the teacher's layers 1..N-1 predict, weighed by attention; then labels and predictions. Known through
-    descriptions.
+    descriptions, which say 1 : 16 : 4 for the steps; of a short run the last stage has `least_steps`, or three
+    quarters.
     """
     predictions = Match(
         name="pseudo_predictions", represent=represent.pool, pair=pair.every_layer, distance=distance.mse,
@@ -39,7 +41,7 @@ def universal_kd(
         stages=(
             Stage(name="heads", matches=(fit,), hard_weight=0.0, share=heads_share),
             Stage(name="layers", matches=(predictions,), hard_weight=0.0, share=layer_share),
-            Stage(name="prediction", prediction=training.prediction, hard_weight=hard_weight, share=prediction_share),
+            Stage(name="prediction", prediction=training.prediction, hard_weight=hard_weight, share=prediction_share,
+                  least_steps=least_steps),
         ),
-        init="first",
-    )
+    )  # fmt: skip

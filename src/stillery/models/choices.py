@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES"]
+__all__ = ["AUTO", "HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES", "STARTS"]
 
 HEADS = ("fresh", "reuse", "reuse-frozen")
 """The student's classifier: new, the teacher's to train on, or the teacher's as it is."""
@@ -15,3 +15,9 @@ PROJECTORS = ("linear", "mlp")
 
 LAYER_CHOICES = ("even", "first", "last")
 """Which layers of the source a student copies."""
+
+AUTO = "auto"
+"""The start is chosen by a short trial of each."""
+
+STARTS = (*LAYER_CHOICES, "random", AUTO)
+"""The starts that have a name; any other is a checkpoint."""

@@ -7,14 +7,17 @@ trained, so the optimiser, clipping, checkpoints and every process see it; the e
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
 from stillery.faults import Fault
 
-__all__ = ["Projection", "both", "to_student", "to_teacher"]
+__all__ = ["Projection", "Start", "both", "to_student", "to_teacher"]
+
+Start = Literal["literal", "same", "orthogonal"]
+"""How the maps of both sides begin."""
 
 
 def _maps(sources: Sequence[int], targets: Sequence[int], *, bias: bool, shared: bool) -> nn.ModuleList:
@@ -121,18 +124,34 @@ def both(
     width: int = 128,
     bias: bool = False,
     shared: bool = False,
+    start: Start = "literal",
     frozen_teacher: bool = False,
 ) -> Projection:
     """RAIL-KD: both sides to a lower common width (eq. 2), one pair of maps per slot.
 
     The teacher's map is trained too, so with `bias` the loss has a trivial solution (zero maps, equal biases); hence no
-    bias by default. `frozen_teacher` keeps the teacher's map as it starts.
+    bias by default. `frozen_teacher` keeps the teacher's map as it starts. `start` says how the two maps of a pair
+    begin: each drawn by itself, as the paper reads (`literal`), or, where the widths agree, as one matrix, drawn
+    (`same`) or with orthogonal rows (`orthogonal`). Of other widths each is drawn by itself.
     """
     built = Projection(
         _maps(student, [width] * len(student), bias=bias, shared=shared),
         _maps(teacher, [width] * len(teacher), bias=bias, shared=shared),
         shared=shared,
     )
-    if built.teacher is not None:
-        built.teacher.requires_grad_(not frozen_teacher)
+    assert built.student is not None and built.teacher is not None
+    if start != "literal":
+        for ours, theirs in zip(built.student, built.teacher, strict=True):
+            _alike(ours, theirs, orthogonal=start == "orthogonal")
+    built.teacher.requires_grad_(not frozen_teacher)
     return built
+
+
+@torch.no_grad()
+def _alike(student: nn.Module, teacher: nn.Module, *, orthogonal: bool) -> None:
+    """Let both maps of a pair begin as one matrix where their shapes agree."""
+    assert isinstance(student, nn.Linear) and isinstance(teacher, nn.Linear)
+    for one in (student, teacher) if orthogonal else ():
+        nn.init.orthogonal_(one.weight)
+    if student.weight.shape == teacher.weight.shape:
+        teacher.load_state_dict(student.state_dict())

@@ -6,12 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from stillery.recipe import Clock
+from stillery.recipe import Clock, Stage
 from stillery.train.data import Trainable
 from stillery.train.objective import Objective
+from stillery.train.schedule import stage_lengths
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["Lesson", "clock_at", "lessons_of"]
+__all__ = ["Lesson", "clock_at", "lengths_of", "lessons_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -23,6 +24,11 @@ class Lesson:
     data: Trainable
     clocks: Sequence[Clock]
     examples: int
+
+
+def lengths_of(stages: Sequence[Stage], steps: int) -> list[int]:
+    """The steps of each stage of a run."""
+    return stage_lengths(steps, [stage.share for stage in stages], [stage.least_steps for stage in stages])
 
 
 def lessons_of(

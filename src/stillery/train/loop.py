@@ -30,14 +30,14 @@ from stillery.train.checkpoint import Progress
 from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.graph import graphs_for
 from stillery.train.heap import held_heap
-from stillery.train.lessons import clock_at, lessons_of
+from stillery.train.lessons import clock_at, lengths_of, lessons_of
 from stillery.train.log import RunLog
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 from stillery.train.optimiser import adamw, set_rate
 from stillery.train.prepare import Preparing
 from stillery.train.said import note
-from stillery.train.schedule import learning_rate, stage_lengths
+from stillery.train.schedule import learning_rate, run_steps
 from stillery.train.settings import Storing, Training
 from stillery.train.step import Step
 from stillery.train.store_use import stage_teachers
@@ -104,8 +104,8 @@ def train(
     read from disk; without it, it never is.
     """
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
-    total = min(settings.epochs * math.ceil(len(data) / window), settings.max_steps or math.inf)
-    lengths = stage_lengths(int(total), [stage.share for stage in objective.stages])
+    total = run_steps(settings.epochs, len(data), window, settings.max_steps)
+    lengths = lengths_of(objective.stages, total)
 
     progress = checkpoint.read_begun(folder) if resume else Progress()
     if resume and checkpoint.has_checkpoint(folder):
@@ -132,7 +132,7 @@ def train(
         checkpoint.save_begun(folder, progress)
 
     try:
-        with bar("train", int(total)) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
+        with bar("train", total) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
             shown.advance(progress.step)
             start = 0
             for index, length in enumerate(lengths):

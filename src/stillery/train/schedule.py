@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-__all__ = ["learning_rate", "stage_lengths"]
+__all__ = ["MOST_OF_A_RUN", "learning_rate", "run_steps", "stage_lengths"]
 
 
 def learning_rate(peak: float, step: int, steps: int, warmup: float) -> float:
@@ -23,12 +23,37 @@ def learning_rate(peak: float, step: int, steps: int, warmup: float) -> float:
     return peak * (steps - step) / max(steps - rising, 1)
 
 
-def stage_lengths(steps: int, shares: Sequence[float]) -> list[int]:
+MOST_OF_A_RUN = 0.75
+"""What stages that must not be too short may take of a run, however short that is."""
+
+
+def run_steps(epochs: int, examples: int, window: int, most: int | None = None) -> int:
+    """Optimiser steps of a run: epochs over the examples, a window of them in each step, and no more than `most`."""
+    steps = epochs * -(-examples // window)
+    return min(steps, most or steps)
+
+
+def stage_lengths(steps: int, shares: Sequence[float], least: Sequence[int] | None = None) -> list[int]:
     """Cut a number of steps into stages by their shares: every step is used, every stage gets one if there are enough.
+
+    A stage gets at least its `least` steps, or `MOST_OF_A_RUN` where the run is too short for that.
 
     >>> stage_lengths(12, [5, 1]), stage_lengths(3, [16, 4])
     ([10, 2], [2, 1])
+    >>> [stage_lengths(steps, [5, 1], [0, 1000]) for steps in (9600, 2400, 300)]
+    [[8000, 1600], [1400, 1000], [75, 225]]
     """
+    lengths = _by_share(steps, shares)
+    wanted = [min(most, int(MOST_OF_A_RUN * steps)) for most in least or ()]
+    short = [index for index, most in enumerate(wanted) if lengths[index] < most]
+    if not short or len(short) == len(shares):
+        return lengths
+    stage = short[-1]
+    others = _by_share(steps - wanted[stage], [share for index, share in enumerate(shares) if index != stage])
+    return [*others[:stage], wanted[stage], *others[stage:]]
+
+
+def _by_share(steps: int, shares: Sequence[float]) -> list[int]:
     total, ends = sum(shares), np.cumsum(shares)
     cuts = [round(steps * end / total) for end in ends]
     lengths = [int(cut - before) for cut, before in zip(cuts, [0, *cuts[:-1]], strict=True)]
