@@ -156,7 +156,7 @@ CASES = [
     (f"{GOOD} --copy-layers 2,9", "--copy-layers 2,9 layers 1 to 4"),
     (f"{GOOD} --copy-layers 1,2,3", "--copy-layers names 3 layers, --layers says 2"),
     (f"{GOOD} --copy-layers 1,2 --init random", "--copy-layers cannot go with --init random"),
-    (f"{GOOD} --copy-layers 1,2 --width 16", "--copy-layers cannot go with --width 16"),
+    (f"{GOOD} --copy-layers 1,2 --width 64", "--copy-layers cannot go with --width 64: the layers are 32 wide"),
     (f"{GOOD} --head new", "--head is 'new' fresh, reuse, reuse-frozen"),
     (f"{GOOD} --head reuse --reuse pooler+linear --width 16 --heads 2", "--reuse width 16 fold --allow-custom-head"),
     (f"{GOOD} --head reuse --projector mlp", "--projector mlp not fold --allow-custom-head"),

@@ -104,14 +104,14 @@ def test_a_decoder_deeper_than_its_encoder_writes_here_and_in_plain_transformers
         ("t5", ("--copy-decoder-layers", "0"), "--copy-decoder-layers is [0]: give a list of layer numbers from 1 on"),
         ("t5", ("--no-tie-embeddings", "--layers", 1), "--no-tie-embeddings: the head of"),
         ("llama", ("--copy-encoder-layers", "1"), "has one stack of layers; use --copy-layers"),
-        ("llama", ("--copy-layers", "1,2", "--width", 8), "--copy-layers cannot go with --width 8: the layers are"),
+        ("llama", ("--copy-layers", "1,2", "--width", 32), "--copy-layers cannot go with --width 32: the layers are"),
         ("llama", ("--copy-layers", "1,2", "--init", "HERE"), "--copy-layers cannot go with --init"),
         ("llama", ("--tie-embeddings", "--init", "HERE"), "--tie-embeddings cannot go with --init"),
         ("llama", ("--copy-embeddings", "--layers", 2), "--copy-embeddings is for --init random"),
         (
             "llama",
-            ("--copy-embeddings", "--layers", 2, "--init", "random", "--width", 8),
-            "--copy-embeddings cannot go with --width 8: the embeddings are 16 wide",
+            ("--copy-embeddings", "--layers", 2, "--init", "random", "--width", 32),
+            "--copy-embeddings cannot go with --width 32: the embeddings are 16 wide",
         ),
     ],
 )  # fmt: skip

@@ -21,6 +21,7 @@ from stillery.models.generator import (
     generator_from_checkpoint,
     generator_sizes,
 )
+from stillery.models.importance import measure
 from stillery.models.load import Loaded
 from stillery.models.student import Student, StudentShape
 from stillery.models.trace import Wanted, trace
@@ -28,9 +29,11 @@ from stillery.models.trace import Wanted, trace
 BIAS = "relative_attention_bias"
 
 
-def student_of(source: Loaded, init: str = "even", chosen: Any = None, seed: int = 0, **shape: Any) -> Student:
+def student_of(
+    source: Loaded, init: str = "even", chosen: Any = None, seed: int = 0, importance: Any = None, **shape: Any
+) -> Student:
     wanted = generator_sizes(StudentShape(**{"layers": 2} | shape), source.model.config, source.name)
-    return build_generator(source=source, wanted=wanted, init=init, chosen=chosen, seed=seed)
+    return build_generator(source=source, wanted=wanted, init=init, chosen=chosen, seed=seed, importance=importance)
 
 
 def loaded(model: Any, tokenizer: Any = None, name: str = "teacher") -> Loaded:
@@ -209,13 +212,13 @@ def test_a_classifier_is_no_source(make: Any, make_writer: Any) -> None:
         build_generator(source=loaded(make("bert")), wanted=wanted, init="even")
 
 
-def test_how_to_generate_is_carried_over(writer: Loaded) -> None:
-    model = writer.model
+def test_how_to_generate_is_carried_over(writer: Loaded, texts: dict[str, Tensor]) -> None:
+    model, importance = writer.model, measure(writer.model, [texts])
     before = dataclasses.replace(writer)
     model.generation_config.max_new_tokens, model.generation_config.num_beams = 7, 3
     try:
         for init in (*LAYER_CHOICES, "random"):
-            found = student_of(before, init).model.generation_config
+            found = student_of(before, init, importance=importance).model.generation_config
             assert (found.max_new_tokens, found.num_beams) == (7, 3) and found is not model.generation_config
     finally:
         model.generation_config.max_new_tokens, model.generation_config.num_beams = None, None

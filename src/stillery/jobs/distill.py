@@ -13,6 +13,7 @@ from stillery import methods
 from stillery.data.examples import Examples, Parts
 from stillery.data.labels import Labels
 from stillery.faults import Gathered
+from stillery.jobs.calibration import Calibration
 from stillery.jobs.classification import Classification
 from stillery.jobs.conditions import under
 from stillery.jobs.finish import Result
@@ -109,7 +110,8 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
             # The depth has been found fault with; any that fits lets the rest be looked at.
             settings = dataclasses.replace(settings, layers=1, copy_layers=None)
         with faults.catch():
-            make = partial(make_student, teacher=teacher, seed=run.training.seed)
+            known = Calibration.for_classifiers(parts.train, teacher, run.data.max_length) if parts else None
+            make = partial(make_student, teacher=teacher, seed=run.training.seed, calibration=known)
             student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None and recipe is not None:
         _check_projector(student, teacher, recipe.stages, run.method.recipe or run.method.method, faults)

@@ -41,6 +41,11 @@ __all__ = [
 
 _PATHS = ("data", "data_dir", "teacher", "model", "init", "init_from", "ild_data", "ild_teacher")
 
+_MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
+    "teacher", "init", "init_from", "layers", "encoder_layers", "decoder_layers"
+}  # fmt: skip
+"""What the important layers of a model depend on."""
+
 
 def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
     """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
@@ -112,6 +117,10 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         values = {name: value for name, value in values.items() if name not in ("ild_data", "ild_task")}
     if "layers" in said:
         values = {name: value for name, value in values.items() if name not in ("encoder_layers", "decoder_layers")}
+    if values.get("init") == "important" and said.keys() & _MEASURED:
+        # The layers it names were found under what is now replaced.
+        lists = ("copy_layers", "copy_encoder_layers", "copy_decoder_layers")
+        values = {name: value for name, value in values.items() if name not in lists}
     if "method" in said and said["method"] != values.get("method"):
         # Another method's options and weights mean nothing to this one.
         values = {

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from stillery.faults import Fault, Gathered
+from stillery.jobs.calibration import Calibration, needs_importance
 from stillery.jobs.settings import StudentSettings
 from stillery.models.choices import LAYER_CHOICES
+from stillery.models.cutting import is_narrower
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
 from stillery.models.load import Loaded, check_same_tokenizer, load_encoder
@@ -17,8 +19,14 @@ __all__ = ["make_student"]
 _INITS = (*LAYER_CHOICES, "random")
 
 
-def make_student(settings: StudentSettings, teacher: Loaded, seed: int) -> tuple[Student, StudentSettings]:
-    """Build and initialise a student; `init` and `head` must be set. Its settings come back with the head's decided."""
+def make_student(
+    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None = None
+) -> tuple[Student, StudentSettings]:
+    """Build and initialise a student; `init` and `head` must be set.
+
+    Its settings come back with the head's decided, and with the layers that were found to be important. Without
+    `calibration` it is only good to be checked: nothing can be measured, so another start stands for the one asked for.
+    """
     assert settings.init is not None and settings.head is not None
     faults = Gathered()
     source: Loaded | None = None
@@ -27,7 +35,7 @@ def make_student(settings: StudentSettings, teacher: Loaded, seed: int) -> tuple
         source = _source(settings, settings.init, teacher)
     with faults.catch():
         if settings.init in _INITS:
-            student = _from_layers(settings, settings.init, teacher, source or teacher, seed)
+            student = _from_layers(settings, settings.init, teacher, source or teacher, seed, calibration)
         elif source is not None:
             student = build_from_checkpoint(teacher=teacher, checkpoint=source, layers=settings.layers, seed=seed)
     if settings.head == "fresh":
@@ -46,10 +54,12 @@ def make_student(settings: StudentSettings, teacher: Loaded, seed: int) -> tuple
             )
     faults.raise_any()
     assert student is not None
+    if settings.init == "important":
+        settings = dataclasses.replace(settings, copy_layers=tuple(student.layers["encoder"]))
     if settings.head == "fresh":
         return student, settings
     line = reuse_head(student.model, teacher, head, freeze=settings.head == "reuse-frozen", seed=seed)
-    reused = Student(model=student.model, origin=(*student.origin, line))
+    reused = dataclasses.replace(student, origin=(*student.origin, line))
     return reused, dataclasses.replace(settings, reuse=head.reuse, projector=head.projector)
 
 
@@ -68,7 +78,9 @@ def _source(settings: StudentSettings, init: str, teacher: Loaded) -> Loaded:
         raise Fault(f"--init: {fault} (or choose from {', '.join(_INITS)})") from None
 
 
-def _from_layers(settings: StudentSettings, init: str, teacher: Loaded, source: Loaded, seed: int) -> Student:
+def _from_layers(
+    settings: StudentSettings, init: str, teacher: Loaded, source: Loaded, seed: int, calibration: Calibration | None
+) -> Student:
     faults, chosen, layers = Gathered(), settings.copy_layers, settings.layers
     with faults.catch():
         if source is not teacher:
@@ -84,7 +96,7 @@ def _from_layers(settings: StudentSettings, init: str, teacher: Loaded, source: 
             faults.add(f"--copy-layers names {len(chosen)} layers, --layers says {layers}: leave --layers out")
         if any(not 1 <= layer <= has.layers for layer in chosen):
             faults.add(f"--copy-layers {','.join(map(str, chosen))}: {source.name} has layers 1 to {has.layers}")
-        if settings.width not in (None, has.width):
+        if settings.width is not None and settings.width > has.width:
             faults.add(f"--copy-layers cannot go with --width {settings.width}: the layers are {has.width} wide")
     if layers is None:
         faults.add(f"--layers is not given: how many of the teacher's {depth} layers should the student have?")
@@ -94,4 +106,15 @@ def _from_layers(settings: StudentSettings, init: str, teacher: Loaded, source: 
     with faults.catch():
         wanted = student_sizes(shape, source.model.config, source.name)
     faults.raise_any()
-    return build(teacher=teacher, source=source, wanted=wanted, init=init, chosen=chosen, seed=seed)
+    importance = None
+    if calibration is not None and needs_importance(init, chosen is not None, is_narrower(wanted, has)):
+        importance = calibration.of(source)
+    return build(
+        teacher=teacher,
+        source=source,
+        wanted=wanted,
+        init="even" if init == "important" and importance is None else init,
+        chosen=chosen,
+        importance=importance,
+        seed=seed,
+    )

@@ -12,6 +12,7 @@ from stillery import methods
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.evaluate.generate import Decoding, end_ids
 from stillery.faults import Fault, Gathered
+from stillery.jobs.calibration import Calibration
 from stillery.jobs.folder import check_place
 from stillery.jobs.method import resolved_method, resolved_student
 from stillery.jobs.prints import distill_prints
@@ -103,7 +104,8 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     settings = resolved_student(run.student, recipe)
     if teacher is not None and asked.clear(*_DEPTHS):
         with faults.catch():
-            make = partial(make_generator, teacher=teacher, seed=run.training.seed)
+            known = Calibration.for_writers(parts.train, teacher, run.data, run.writing) if parts else None
+            make = partial(make_generator, teacher=teacher, seed=run.training.seed, calibration=known)
             student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None:
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]

@@ -5,8 +5,10 @@ from __future__ import annotations
 import dataclasses
 
 from stillery.faults import Fault, Gathered
+from stillery.jobs.calibration import Calibration, needs_importance
 from stillery.jobs.settings import StudentSettings
 from stillery.models.choices import LAYER_CHOICES
+from stillery.models.cutting import is_narrower
 from stillery.models.family import sizes, stacks_of
 from stillery.models.generator import (
     build_generator,
@@ -26,8 +28,14 @@ Lists = dict[str, tuple[int, ...]]
 """The layers to copy, by stack."""
 
 
-def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> tuple[Student, StudentSettings]:
-    """Build and initialise a student that writes text; `init` must be set. Its settings come back with its depths."""
+def make_generator(
+    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None = None
+) -> tuple[Student, StudentSettings]:
+    """Build and initialise a student that writes text; `init` must be set.
+
+    Its settings come back with its depths, and with the layers that were found to be important. Without `calibration`
+    it is only good to be checked: nothing can be measured, so another start stands for the one asked for.
+    """
     assert settings.init is not None
     faults = Gathered()
     given = {"--head": settings.head if settings.head != "fresh" else None, "--reuse": settings.reuse,
@@ -36,7 +44,7 @@ def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> tup
         faults.add(f"{name} is for classifiers: a model that writes text keeps its own head")
     student: Student | None = None
     with faults.catch():
-        student = _made(settings, settings.init, teacher, seed)
+        student = _made(settings, settings.init, teacher, seed, calibration)
     faults.raise_any()
     assert student is not None
     if settings.freeze_embeddings:
@@ -45,7 +53,7 @@ def make_generator(settings: StudentSettings, teacher: Loaded, seed: int) -> tup
     return student, _written_out(settings, student)
 
 
-def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int) -> Student:
+def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int, calibration: Calibration | None) -> Student:
     if init not in (*LAYER_CHOICES, "random"):
         return _from_checkpoint(settings, init, teacher)
     source, faults = teacher if settings.init_from is None else load_generator(settings.init_from), Gathered()
@@ -73,13 +81,19 @@ def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int) -> S
         raise Fault(
             "--layers is not given: how many layers should the student have? (--encoder-layers, --decoder-layers)"
         )
+    wanted = generator_sizes(shape, source.model.config, source.name)
+    importance, narrower = None, any(is_narrower(wanted[one], sizes(source.model.config, one)) for one in wanted)
+    embeddings, named = bool(settings.copy_embeddings), chosen.keys() == wanted.keys()
+    if calibration is not None and (needs_importance(init, named, narrower) or (embeddings and narrower)):
+        importance = calibration.of(source)
     return build_generator(
         source=source,
-        wanted=generator_sizes(shape, source.model.config, source.name),
-        init=init,
+        wanted=wanted,
+        init="even" if init == "important" and importance is None else init,
         chosen=chosen,
+        importance=importance,
         tie=settings.tie_embeddings,
-        embeddings=bool(settings.copy_embeddings),
+        embeddings=embeddings and (importance is not None or not narrower),
         seed=seed,
     )
 
@@ -133,7 +147,7 @@ def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
             faults.add(f"{option} names {len(layers)} layers, {asked} says {depth}{out}")
         if init == "random":
             faults.add(f"{option} cannot go with --init random: nothing is copied then")
-        if settings.width not in (None, size.width):
+        if settings.width is not None and settings.width > size.width:
             faults.add(f"{option} cannot go with --width {settings.width}: the layers are {size.width} wide")
     faults.raise_any()
     return chosen
@@ -144,15 +158,20 @@ def _check_embeddings(settings: StudentSettings, init: str, source: Loaded) -> N
     if not settings.copy_embeddings:
         return
     if init != "random":
-        raise Fault(f"--copy-embeddings is for --init random: --init {init} copies them anyway, where the widths agree")
+        raise Fault(f"--copy-embeddings is for --init random: --init {init} copies them anyway")
     width = sizes(source.model.config).width
-    if settings.width not in (None, width):
+    if settings.width is not None and settings.width > width:
         raise Fault(f"--copy-embeddings cannot go with --width {settings.width}: the embeddings are {width} wide")
 
 
 def _written_out(settings: StudentSettings, student: Student) -> StudentSettings:
-    """The settings with the depth of each stack, where none was said."""
+    """The settings with the depth of each stack where none was said, and with the important layers."""
     config = student.model.config
+    if settings.init == "important":
+        one = len(student.layers) == 1
+        found = {"copy_layers" if one else f"copy_{stack}_layers": tuple(layers)
+                 for stack, layers in student.layers.items()}  # fmt: skip
+        settings = dataclasses.replace(settings, **{"copy_layers": None} | found)
     depths = {stack: sizes(config, stack).layers for stack in stacks_of(config)}
     if settings.layers is not None:
         return settings

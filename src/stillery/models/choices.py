@@ -13,8 +13,8 @@ REUSES = ("pooler+linear", "linear")
 PROJECTORS = ("linear", "mlp")
 """What takes the student's feature to what the reused head expects."""
 
-LAYER_CHOICES = ("even", "first", "last")
-"""Which layers of the source a student copies."""
+LAYER_CHOICES = ("even", "first", "last", "important")
+"""Which layers of the source a student copies; the important ones are those that change its states most."""
 
 AUTO = "auto"
 """The start is chosen by a short trial of each."""

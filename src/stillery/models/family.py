@@ -44,10 +44,12 @@ class Family:
 
     `pooler` is the dense layer between the first token's state and the classifier, whatever the family calls it.
     `projection` takes embeddings of another width to the layers' width. `extras` are the encoder's own weights beside
-    its layers, in words. `projections` are a layer's query, key and value maps, from the layer on; `plain_scores` says
+    its layers, in words. `projections` are a layer's query, key and value maps, from the layer on; `more_queries`,
+    `more_keys`, `attended`, `to_inner`, `from_inner` and `head_bias` are as a `Layout` has them; `plain_scores` says
     whether its softmax receives QK^T / sqrt(d), plus a bias it is given, and nothing else. `alone` is the module of a
-    layer from which on no token sees another, None where the last layer's is not one of its own. `shared` marks a
-    family whose layers are one module applied again and again.
+    layer from which on no token sees another, None where the last layer's is not one of its own. `inner` is what the
+    configuration calls the inner width. `square` is a map from the width to the width beside the layers. `shared` marks
+    a family whose layers are one module applied again and again.
     """
 
     embeddings: str = "embeddings"
@@ -56,6 +58,13 @@ class Family:
     layers: str = "encoder.layer"
     extras: Mapping[str, str] = field(default_factory=dict)
     projections: tuple[str, str, str] = ("attention.self.query", "attention.self.key", "attention.self.value")
+    more_queries: str | None = None
+    more_keys: str | None = None
+    attended: str = "attention.output.dense"
+    to_inner: str = "intermediate.dense"
+    from_inner: str = "output.dense"
+    head_bias: str | None = None
+    square: str | None = None
     plain_scores: bool = True
     alone: str | None = "attention.output"
     pooler: str = "classifier.dense"
@@ -84,6 +93,12 @@ class Family:
             module=self.encoder,
             layers=self.layers,
             projections=self.projections,
+            more_queries=self.more_queries,
+            more_keys=self.more_keys,
+            attended=self.attended,
+            to_inner=(self.to_inner,),
+            from_inner=self.from_inner,
+            head_bias=self.head_bias,
             plain_scores=self.plain_scores,
             shared=self.shared,
             alone=self.alone,
@@ -102,6 +117,9 @@ FAMILIES: dict[str, Family] = {
             "albert_layers.0.attention.key",
             "albert_layers.0.attention.value",
         ),
+        attended="albert_layers.0.attention.dense",
+        to_inner="albert_layers.0.ffn",
+        from_inner="albert_layers.0.ffn_output",
         alone=None,
         pooler="albert.pooler",
         classifier="classifier",
@@ -116,6 +134,9 @@ FAMILIES: dict[str, Family] = {
             "encoder.conv": "convolution",
         },
         projections=("attention.self.query_proj", "attention.self.key_proj", "attention.self.value_proj"),
+        more_queries="attention.self.pos_query_proj",
+        more_keys="attention.self.pos_key_proj",
+        square="encoder.conv.conv",
         plain_scores=False,
         pooler="pooler.dense",
         classifier="classifier",
@@ -124,6 +145,9 @@ FAMILIES: dict[str, Family] = {
         encoder="transformer",
         layers="transformer.layer",
         projections=("attention.q_lin", "attention.k_lin", "attention.v_lin"),
+        attended="attention.out_lin",
+        to_inner="ffn.lin1",
+        from_inner="ffn.lin2",
         alone="sa_layer_norm",
         pooler="pre_classifier",
         classifier="classifier",
@@ -133,6 +157,8 @@ FAMILIES: dict[str, Family] = {
     "mpnet": Family(
         extras={"encoder.relative_attention_bias": "relative positions"},
         projections=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
+        attended="attention.attn.o",
+        head_bias="encoder.relative_attention_bias",
         alone="attention.LayerNorm",
     ),
     "roberta": _ROBERTA,

@@ -13,10 +13,12 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrained
 from stillery.faults import Fault, Gathered
 from stillery.models.choices import LAYER_CHOICES
 from stillery.models.copying import copy_embeddings, copy_stacks
+from stillery.models.cutting import is_narrower
 from stillery.models.family import Sizes, kind_of, layout_of, sizes, stacks_of
+from stillery.models.importance import Importance
 from stillery.models.layout import GENERATORS
 from stillery.models.load import Loaded, check_same_tokenizer
-from stillery.models.student import Student, StudentShape, choose_layers
+from stillery.models.student import Student, StudentShape, choose_layers, influence_line
 
 __all__ = [
     "build_generator",
@@ -89,7 +91,11 @@ def _resized(has: Sizes, layers: int, shape: StudentShape, rotary: bool) -> Size
 
 
 def choose_stack_layers(
-    init: str, wanted: Mapping[str, Sizes], source: PreTrainedConfig, chosen: Mapping[str, Sequence[int]] | None = None
+    init: str,
+    wanted: Mapping[str, Sizes],
+    source: PreTrainedConfig,
+    chosen: Mapping[str, Sequence[int]] | None = None,
+    importance: Importance | None = None,
 ) -> dict[str, list[int]]:
     """The 1-based source layers that each stack of the student copies; lists in `chosen` count before `init`."""
     faults, layers = Gathered(), {}
@@ -97,7 +103,8 @@ def choose_stack_layers(
         has = sizes(source, stack).layers
         named = (chosen or {}).get(stack)
         if named is None:
-            layers[stack] = choose_layers(init if init in LAYER_CHOICES else "even", size.layers, has)
+            choice = init if init in LAYER_CHOICES else "even"
+            layers[stack] = choose_layers(choice, size.layers, has, importance, stack)
             continue
         layers[stack] = list(named)
         said = ",".join(map(str, named))
@@ -178,6 +185,7 @@ def build_generator(
     wanted: Mapping[str, Sizes],
     init: str,
     chosen: Mapping[str, Sequence[int]] | None = None,
+    importance: Importance | None = None,
     tie: bool | None = None,
     embeddings: bool = False,
     seed: int = 0,
@@ -185,9 +193,10 @@ def build_generator(
     """A student of the source's family with `wanted` sizes of each stack.
 
     `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy, by stack, instead. Everything else
-    is copied too where shapes agree: embeddings, final norms, the head, and T5's relative positions, which the first
-    layer keeps whichever layer that was. With `random` nothing is, or with `embeddings` those alone. How it generates
-    is the source's too. `tie` says whether its head is its token embeddings; None means as the source has it. A head
+    is copied too: embeddings, final norms, the head, and T5's relative positions, which the first layer keeps whichever
+    layer that was. With `random` nothing is, or with `embeddings` those alone. `importance` is the source's:
+    `important` needs it, and with it a narrower student has slices of the source's weights, without it copies of what
+    has the same shape. How it generates is the source's too. `tie` says whether its head is its token embeddings; None means as the source has it. A head
     that is newly tied starts as the embeddings, one that is not any more as a copy of them.
     """
     theirs, config = source.model, source.model.config
@@ -195,7 +204,7 @@ def build_generator(
         raise Fault(f"{source.name}: a {config.model_type} model is a classifier, here one that writes text is needed")
     check_tie(source, tie)
     as_it_is = tie is None or tie == is_tied(theirs)
-    layers = choose_stack_layers(init, wanted, config, chosen)
+    layers = choose_stack_layers(init, wanted, config, chosen, importance)
     shape = _student_config(config, wanted, layers)
     if not as_it_is:
         shape.tie_word_embeddings = tie
@@ -207,14 +216,18 @@ def build_generator(
             _untie(model, theirs)
         _quiet_head(model)
     model.generation_config = copy.deepcopy(theirs.generation_config)
+    narrower = any(is_narrower(wanted[stack], sizes(config, stack)) for stack in wanted)
     origin: tuple[str, ...] = ("all weights new (random)",)
     if init != "random":
-        origin = copy_stacks(model, source, layers)
+        origin = copy_stacks(model, source, layers, importance if narrower else None)
     elif embeddings:
-        origin = copy_embeddings(model, source)
+        origin = copy_embeddings(model, source, importance if narrower else None)
     if not as_it_is:
         origin = (*origin, "head tied to the token embeddings" if tie else "head not tied to the token embeddings")
-    return Student(model=model, origin=origin)
+    if init == "important" and importance is not None:
+        measured = [stack for stack in wanted if stack not in (chosen or {})]
+        origin = (*origin, *(influence_line(importance, stack, f"{stack}'s ") for stack in measured))
+    return Student(model=model, origin=origin, layers={} if init == "random" else layers)
 
 
 def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student:

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 
 from stillery.faults import Fault, Gathered
 from stillery.models.copying import copy_weights
+from stillery.models.cutting import is_narrower
 from stillery.models.family import Sizes, family_of, sizes
+from stillery.models.importance import Importance
 from stillery.models.load import Loaded, check_same_tokenizer
 
-__all__ = ["Student", "StudentShape", "build", "build_from_checkpoint", "choose_layers", "student_sizes"]
+__all__ = [
+    "Student",
+    "StudentShape",
+    "build",
+    "build_from_checkpoint",
+    "choose_layers",
+    "influence_line",
+    "student_sizes",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,10 +43,11 @@ class StudentShape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Student:
-    """A new student and, in words, where its weights came from."""
+    """A new student and, in words, where its weights came from; `layers` are those it copies of each stack."""
 
     model: PreTrainedModel
     origin: tuple[str, ...]
+    layers: Mapping[str, Sequence[int]] = field(default_factory=dict)
 
 
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
@@ -56,16 +67,28 @@ def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> S
     return Sizes(layers=layers, width=width, heads=heads, inner=inner)
 
 
-def choose_layers(choice: str, count: int, layers: int) -> list[int]:
-    """The 1-based source layers a student of `count` layers copies.
+def choose_layers(
+    choice: str, count: int, layers: int, importance: Importance | None = None, stack: str = "encoder"
+) -> list[int]:
+    """The 1-based source layers a student of `count` layers copies; `important` ones need to have been measured.
 
     >>> choose_layers("even", 3, 12), choose_layers("first", 3, 12), choose_layers("last", 3, 12)
     ([4, 8, 12], [1, 2, 3], [10, 11, 12])
     """
     if choice == "even":
         return [-(-i * layers // count) for i in range(1, count + 1)]
+    if choice == "important":
+        if importance is None:
+            raise ValueError("which layers are important has to be measured first")
+        return importance.layers(stack, count)
     start = 0 if choice == "first" else layers - count
     return [start + i for i in range(1, count + 1)]
+
+
+def influence_line(importance: Importance, stack: str = "encoder", of: str = "") -> str:
+    """How much each layer changes the states, in words."""
+    said = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(importance.influence[stack], 1))
+    return f"block influence of the {of}layers on {importance.texts} training texts: {said}"
 
 
 def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrainedConfig) -> PreTrainedConfig:
@@ -91,23 +114,34 @@ def _new(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
 
 
 def build(
-    *, teacher: Loaded, source: Loaded, wanted: Sizes, init: str, chosen: Sequence[int] | None = None, seed: int = 0
+    *,
+    teacher: Loaded,
+    source: Loaded,
+    wanted: Sizes,
+    init: str,
+    chosen: Sequence[int] | None = None,
+    importance: Importance | None = None,
+    seed: int = 0,
 ) -> Student:
     """A student of the source's family with `wanted` sizes; labels are the teacher's, the classifier is always new.
 
     `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and what
-    the layers share (relative positions) are copied too, where their shapes agree. ALBERT's layers are one module: it
-    is copied whole, whichever layers are chosen.
+    the layers share (relative positions) are copied too. `importance` is the source's: `important` needs it, and with
+    it a narrower student has slices of the source's weights, without it copies of what has the same shape. ALBERT's
+    layers are one module: it is copied whole, whichever layers are chosen.
     """
     config = source.model.config
-    has = sizes(config).layers
-    if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has:
+    has = sizes(config)
+    if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has.layers:
         raise Fault(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
     model = _new(_student_config(config, wanted, teacher.model.config), seed)
     if init == "random":
         return Student(model=model, origin=("all weights new (random)",))
-    layers = list(chosen) if chosen else choose_layers(init, wanted.layers, has)
-    return Student(model=model, origin=copy_weights(model, source, layers))
+    layers = list(chosen) if chosen else choose_layers(init, wanted.layers, has.layers, importance)
+    origin = copy_weights(model, source, layers, importance if is_narrower(wanted, has) else None)
+    if init == "important" and not chosen and importance is not None:
+        origin = (*origin, influence_line(importance))
+    return Student(model=model, origin=origin, layers={"encoder": layers})
 
 
 def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:

@@ -1,0 +1,86 @@
+"""What the axes of a model's tensors stand for: its width, its heads, its inner width."""
+
+from __future__ import annotations
+
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from stillery.models.family import FAMILIES, inside, kind_of, layout_of, sizes, stacks_of
+from stillery.models.layout import Layout
+
+__all__ = ["axes_of", "head_size", "place_of"]
+
+Axes = tuple[str | None, ...]
+"""One name for each axis; None is an axis that a narrower student has as long as its source: words, positions."""
+
+
+def place_of(config: PreTrainedConfig, name: str) -> tuple[str, int]:
+    """The stack a tensor belongs to and, counted from 0 on, its layer; the first of both where it is in no layer."""
+    for stack in stacks_of(config):
+        layers = layout_of(config, stack).layers
+        if inside(name, layers):
+            return stack, int(name.removeprefix(f"{layers}.").partition(".")[0])
+    return stacks_of(config)[0], 0
+
+
+def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
+    """The axes of a tensor of so many; `name` starts at the base model, that of a head at the model.
+
+    `width` is the hidden states'. `query`, `key`, `value`, `attended` are the numbers of all heads side by side, `fused`
+    the first three in one, `heads` one number per head; `cross ` stands before those of a decoder's attention to the
+    encoder. What is not known is None.
+    """
+    config = model.config
+    stack, layer = place_of(config, name)
+    layout = layout_of(config, stack)
+    start = f"{layout.layers}.{layer}."
+    if name.startswith(start):
+        return _in_layer(name.removeprefix(start), layout, count)
+    if layout.head_bias is not None and inside(name, layout.head_bias):
+        return None, "heads"
+    if kind_of(config) == "encoder":
+        family = FAMILIES[config.model_type]
+        if family.projection is not None and inside(name, family.projection):
+            return ("width", None)[:count]
+        pooler = family.pooler.removeprefix(f"{model.base_model_prefix}.")
+        grouped = getattr(config, "conv_groups", 1) > 1
+        if inside(name, pooler) or (family.square is not None and inside(name, family.square) and not grouped):
+            return ("width", "width", None)[:count]
+    # Tables of words and positions, the head's too, and norms end in the width.
+    return (*(None for _ in range(count - 1)), "width")
+
+
+def _in_layer(rest: str, layout: Layout, count: int) -> Axes:
+    """The axes of a layer's tensor, whose name starts at the layer."""
+    path, _, leaf = rest.rpartition(".")
+    if layout.bias is not None and path == layout.bias:
+        return None, "heads"
+    if layout.head_norms is not None and path in layout.head_norms:
+        return ("size",)
+    maps = _maps(layout)
+    if path not in maps:
+        return ("width",) if count == 1 else (None,) * count
+    if leaf == "bias":
+        return maps[path][:1]
+    return maps[path][::-1] if layout.transposed else maps[path]
+
+
+def _maps(layout: Layout) -> dict[str, Axes]:
+    """What the maps of a layer give and what they take."""
+    parts = ("fused",) * 3 if layout.fused else ("query", "key", "value")
+    maps: dict[str | None, Axes] = {
+        path: (part, "width") for path, part in zip(layout.projections, parts, strict=True)
+    }  # fmt: skip
+    maps |= {layout.more_queries: ("query", "width"), layout.more_keys: ("key", "width")}
+    maps |= {layout.attended: ("width", "attended"), layout.cross_attended: ("width", "cross attended")}
+    maps |= {path: (f"cross {part}", "width") for path, part in zip(layout.cross or (), parts, strict=False)}
+    maps |= {path: ("inner", "width") for path in layout.to_inner}
+    maps[layout.from_inner] = ("width", "inner")
+    return {path: axes for path, axes in maps.items() if path is not None}
+
+
+def head_size(model: PreTrainedModel, stack: str) -> int:
+    """How many numbers a head's output has."""
+    layout = layout_of(model.config, stack)
+    layer = next(model.base_model.get_submodule(layout.layers).children())
+    weight = layer.get_submodule(layout.attended).get_parameter("weight")
+    return int(weight.shape[0 if layout.transposed else 1]) // sizes(model.config, stack).heads

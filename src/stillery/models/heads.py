@@ -1,0 +1,141 @@
+"""Which heads of a source's attention a student with fewer or smaller ones keeps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stillery.models.axes import head_size
+from stillery.models.family import Sizes, layout_of, sizes
+from stillery.models.importance import Activity
+from stillery.models.load import Loaded
+
+__all__ = ["Kept", "keep_heads", "strongest"]
+
+
+def strongest(scores: Tensor, count: int) -> Tensor:
+    """The places of the `count` highest scores, in ascending order; of equal ones the earlier.
+
+    >>> strongest(torch.tensor([3.0, 1.0, 5.0, 3.0]), 2).tolist()
+    [0, 2]
+    """
+    return scores.sort(descending=True, stable=True).indices[:count].sort().values
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Kept:
+    """The heads that are kept of one layer's attention, and the groups of them that share keys and values.
+
+    `matched` are the places inside each head that are kept of queries and keys, [heads, size], `carried` those of
+    values: None means all. `total` is how many numbers all of the source's heads hold.
+    """
+
+    heads: Tensor
+    groups: Tensor
+    size: int
+    total: int
+    matched: Tensor | None = None
+    carried: Tensor | None = None
+
+    def of(self, what: str) -> Tensor | None:
+        """The places along an axis of a tensor: `heads`, or the numbers in all of them that `what` names.
+
+        A head's own numbers (`size`) are never chosen from: where each head keeps others, nobody could.
+        """
+        if what == "heads":
+            return self.heads
+        if what == "fused":
+            return torch.cat([self._places(self.heads, inside) + self.total * third
+                              for third, inside in enumerate((self.matched, self.matched, self.carried))])  # fmt: skip
+        named = {
+            "query": (self.heads, self.matched),
+            "key": (self.groups, self.matched),
+            "value": (self.groups, self.carried),
+            "attended": (self.heads, self.carried),
+        }
+        return self._places(*named[what]) if what in named else None
+
+    def _places(self, heads: Tensor, inside: Tensor | None) -> Tensor:
+        places = torch.arange(self.size).expand(len(heads), -1) if inside is None else inside
+        return (heads[:, None] * self.size + places).flatten()
+
+
+def keep_heads(
+    student: PreTrainedModel,
+    source: Loaded,
+    stack: str,
+    activity: Activity,
+    copied: Sequence[int],
+    *,
+    cross: bool = False,
+) -> list[Kept] | str | None:
+    """The heads to keep of each of the source's layers; None where all stay, or a line that says why none can be.
+
+    `copied` are the layers that the student copies, from 0 on.
+    """
+    theirs, layout = source.model, layout_of(source.model.config, stack)
+    wanted, has = sizes(student.config, stack), sizes(theirs.config, stack)
+    size, full = head_size(student, stack), head_size(theirs, stack)
+    if wanted.heads * size == has.heads * full:
+        return None
+    why_not = _why_not(wanted, has, size, full, layout.rotary)
+    if why_not is not None:
+        return f"{why_not} in {source.name}"
+    # Layers that share a bias for each head have to keep the same heads.
+    together = layout.bias is not None or layout.head_bias is not None
+    scores = activity.heads[list(copied)].mean(0).expand_as(activity.heads) if together else activity.heads
+    kept = []
+    for layer, row in enumerate(scores):
+        heads, groups = _grouped(row, wanted, has)
+        matched = carried = None
+        if size < full:
+            pairs = _query_key_strength(theirs, stack, layer, cross)
+            matched = torch.stack([strongest(pairs[head], size) for head in heads])
+            carried = torch.stack([strongest(activity.values[layer, head], size) for head in heads])
+        kept.append(
+            Kept(heads=heads, groups=groups, size=full, total=has.heads * full, matched=matched, carried=carried)
+        )
+    return kept
+
+
+def _why_not(wanted: Sizes, has: Sizes, size: int, full: int, rotary: bool) -> str | None:
+    """Why no heads can be chosen: what the student has, and against it what the source has."""
+    if wanted.heads > has.heads:
+        return f"{wanted.heads} heads against {has.heads}"
+    if size > full:
+        return f"heads of {size} against heads of {full}"
+    if size < full and rotary:
+        return f"heads of {size} with rotary positions against heads of {full}"
+    ours, theirs = wanted.key_heads or wanted.heads, has.key_heads or has.heads
+    if ours > theirs or wanted.heads // ours > has.heads // theirs:
+        return f"{wanted.heads} heads that share {ours} heads of keys against {has.heads} that share {theirs}"
+    return None
+
+
+def _grouped(scores: Tensor, wanted: Sizes, has: Sizes) -> tuple[Tensor, Tensor]:
+    """The heads to keep, and their groups: those whose best heads, as many as a group keeps, are strongest together."""
+    groups, kept_groups = has.key_heads or has.heads, wanted.key_heads or wanted.heads
+    size, kept_size = has.heads // groups, wanted.heads // kept_groups
+    by_group = scores.reshape(groups, size)
+    best = [strongest(row, kept_size) for row in by_group]
+    together = torch.stack([row[places].sum() for row, places in zip(by_group, best, strict=True)])
+    chosen = strongest(together, kept_groups)
+    return torch.cat([best[int(group)] + int(group) * size for group in chosen]), chosen
+
+
+def _query_key_strength(model: PreTrainedModel, stack: str, layer: int, cross: bool) -> Tensor:
+    """How much each number inside a head can add to its scores, [heads, size]: the product of two weights' lengths."""
+    layout, heads = layout_of(model.config, stack), sizes(model.config, stack).heads
+    maps = layout.cross if cross and layout.cross is not None else layout.projections
+    module = list(model.base_model.get_submodule(layout.layers).children())[layer]
+    weights = [module.get_submodule(path).get_parameter("weight").detach() for path in maps[:2]]
+    if layout.transposed:
+        weights = [weight.T for weight in weights]
+    if layout.fused:
+        weights = list(weights[0].chunk(3)[:2])
+    query, key = (weight.double().norm(dim=1).reshape(heads, -1).cpu() for weight in weights)
+    return query * key

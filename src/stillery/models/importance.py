@@ -1,0 +1,210 @@
+"""What of a model matters most on a few texts: its layers, dimensions, heads and inner neurons."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.utils.hooks import RemovableHandle
+from transformers import PreTrainedModel
+
+from stillery.models.family import layout_of, sizes, stacks_of
+from stillery.models.inputs import accepted_inputs, masks_of
+from stillery.models.trace import Stack, Wanted, trace
+
+__all__ = ["Activity", "Importance", "measure"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Activity:
+    """How active the heads of one attention are, layer by layer, on average over real tokens.
+
+    `heads` are the lengths of their outputs, [layers, heads]; `values` the magnitudes of the single numbers in them,
+    [layers, heads, size].
+    """
+
+    heads: Tensor
+    values: Tensor
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Importance:
+    """What a model showed of itself on some texts; everything is a mean over real tokens.
+
+    `influence` is how much each layer of a stack changes its states: 1 - the cosine of what goes in and what comes out.
+    `width` is how active the dimensions of the hidden states are, summed over everything that reads them, and
+    `inner`, by stack, the inner (feed-forward) neurons of each layer, [layers, inner]. `heads` and `cross` are the
+    heads of a stack's self attention and of its attention to the encoder. Where a stack applies one module again and
+    again (ALBERT) there is one row for each module.
+    """
+
+    texts: int
+    influence: Mapping[str, tuple[float, ...]]
+    width: Tensor
+    inner: Mapping[str, Tensor]
+    heads: Mapping[str, Activity]
+    cross: Mapping[str, Activity]
+
+    def layers(self, stack: str, count: int) -> list[int]:
+        """The `count` layers of a stack that change its states most, 1-based, in their order."""
+        influence = self.influence[stack]
+        # Of two layers that are alike the earlier one stays.
+        strongest = sorted(range(len(influence)), key=lambda layer: (-influence[layer], layer))[:count]
+        return sorted(layer + 1 for layer in strongest)
+
+
+@torch.no_grad()
+def measure(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> Importance:
+    """Run the model once over batches of inputs, where it is and as it answers, and say what of it matters most.
+
+    Padding never counts, and how texts are put into batches or ordered changes nothing but the last bits.
+    """
+    sums, texts = _Sums(), 0
+    with _answering(model):
+        for batch in batches:
+            inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
+            _pass(model, inputs, sums)
+            texts += len(inputs["input_ids"])
+    if not texts:
+        raise ValueError("nothing can be measured without texts")
+    return sums.importance(model, texts)
+
+
+@contextmanager
+def _answering(model: PreTrainedModel) -> Iterator[None]:
+    """The model without dropout, and afterwards as it was."""
+    training = model.training
+    model.eval()
+    try:
+        yield
+    finally:
+        model.train(training)
+
+
+class _Sums:
+    """Sums over real tokens, by what they are of; in double precision, so that their order hardly matters."""
+
+    def __init__(self) -> None:
+        self.found: dict[tuple[str, ...], Tensor] = {}
+
+    def add(self, *of: str, rows: Tensor) -> None:
+        """Add rows [tokens, ...] to a sum."""
+        total = rows.sum(0, dtype=torch.float64).cpu()
+        self.found[of] = self.found[of] + total if of in self.found else total
+
+    def importance(self, model: PreTrainedModel, texts: int) -> Importance:
+        """The means."""
+        stacks = stacks_of(model.config)
+        tokens = {stack: self.found["tokens", stack] for stack in stacks}
+
+        def layers(what: str, stack: str) -> Tensor:
+            count = len(_modules(model, stack))
+            return torch.stack([self.found[what, stack, str(layer)] for layer in range(count)]) / tokens[stack]
+
+        def activity(what: str, stack: str) -> Activity:
+            return Activity(heads=layers(what, stack), values=layers(f"{what} values", stack))
+
+        crossing = [stack for stack in stacks if layout_of(model.config, stack).cross is not None]
+        return Importance(
+            texts=texts,
+            influence={stack: tuple((self.found["influence", stack] / tokens[stack]).tolist()) for stack in stacks},
+            width=torch.stack([self.found["width", stack] / tokens[stack] for stack in stacks]).sum(0),
+            inner={stack: layers("inner", stack) for stack in stacks},
+            heads={stack: activity("heads", stack) for stack in stacks},
+            cross={stack: activity("cross", stack) for stack in crossing},
+        )
+
+
+def _modules(model: PreTrainedModel, stack: str) -> list[nn.Module]:
+    """The modules of a stack's layers, each once, as its tensors are numbered."""
+    return list(model.base_model.get_submodule(layout_of(model.config, stack).layers).children())
+
+
+def _pass(model: PreTrainedModel, inputs: Mapping[str, Tensor], sums: _Sums) -> None:
+    """One forward pass; hooks are on the model no longer than that."""
+    real = {name: mask.bool() for name, mask in masks_of(model, inputs, accepted_inputs(model, inputs)).items()}
+    wanted: dict[str, Any] = {
+        stack: Wanted(hidden=range(sizes(model.config, stack).layers + 1), raw_last=True) for stack in real
+    }
+    handles: list[RemovableHandle] = []
+    try:
+        for stack, mask in real.items():
+            handles += _Watch(model, stack, mask, sums).handles
+        shown = trace(model, inputs, **wanted, logits=False)
+    finally:
+        for handle in handles:
+            handle.remove()
+    for stack, mask in real.items():
+        sums.add("tokens", stack, rows=mask[mask].double())
+        _add_states(model, stack, shown.stack(stack), mask, sums)
+
+
+def _add_states(model: PreTrainedModel, stack: str, shown: Stack, mask: Tensor, sums: _Sums) -> None:
+    """Add how far each layer turns the states, and how active the last ones are where no norm follows them."""
+    states = [shown.hidden[layer][mask].float() for layer in range(shown.depth + 1)]
+    turned = [
+        1 - functional.cosine_similarity(before, after, dim=-1)
+        for before, after in zip(states[:-1], states[1:], strict=True)
+    ]
+    sums.add("influence", stack, rows=torch.stack(turned, dim=1))
+    if layout_of(model.config, stack).norm is None:
+        sums.add("width", stack, rows=states[-1].abs())
+
+
+class _Watch:
+    """Hooks on a stack that add up, during one pass, what its maps are given at real tokens.
+
+    What reads the hidden states reads them as a norm left them, be that at the end of a layer or in front of a map.
+    """
+
+    def __init__(self, model: PreTrainedModel, stack: str, mask: Tensor, sums: _Sums) -> None:
+        self.stack, self.mask, self.sums = stack, mask, sums
+        self.handles: list[RemovableHandle] = []
+        layout, heads = layout_of(model.config, stack), sizes(model.config, stack).heads
+        for layer, module in enumerate(_modules(model, stack)):
+            # DeBERTa calls its query map again, on the relative positions; a shared layer is called for each of all.
+            self._before(module.get_submodule(layout.projections[0]), self._read, once=not layout.shared)
+            self._before(module.get_submodule(_held(module, layout.to_inner)), self._read)
+            self._before(module.get_submodule(layout.from_inner), self._inner(layer))
+            self._before(module.get_submodule(layout.attended), self._attended("heads", layer, heads))
+            if layout.cross is not None and layout.cross_attended is not None:
+                self._before(module.get_submodule(layout.cross[0]), self._read)
+                self._before(module.get_submodule(layout.cross_attended), self._attended("cross", layer, heads))
+        if layout.norm is not None:
+            norm = model.base_model.get_submodule(layout.norm)
+            self.handles.append(norm.register_forward_hook(lambda _, __, output: self._read(output[self.mask].float())))
+
+    def _before(self, module: nn.Module, add: Callable[[Tensor], None], *, once: bool = False) -> None:
+        calls: list[None] = []
+
+        def look(_: nn.Module, args: tuple[Any, ...]) -> None:
+            calls.append(None)
+            if not once or len(calls) == 1:
+                add(args[0][self.mask].float())
+
+        self.handles.append(module.register_forward_pre_hook(look))
+
+    def _read(self, rows: Tensor) -> None:
+        self.sums.add("width", self.stack, rows=rows.abs())
+
+    def _inner(self, layer: int) -> Callable[[Tensor], None]:
+        return lambda rows: self.sums.add("inner", self.stack, str(layer), rows=rows.abs())
+
+    def _attended(self, what: str, layer: int, heads: int) -> Callable[[Tensor], None]:
+        def add(rows: Tensor) -> None:
+            outputs = rows.unflatten(-1, (heads, -1))
+            self.sums.add(what, self.stack, str(layer), rows=outputs.norm(dim=-1))
+            self.sums.add(f"{what} values", self.stack, str(layer), rows=outputs.abs())
+
+        return add
+
+
+def _held(module: nn.Module, paths: tuple[str, ...]) -> str:
+    """The first of these paths that a module has."""
+    names = {name for name, _ in module.named_modules()}
+    return next(path for path in paths if path in names)
