@@ -23,7 +23,7 @@ __all__ = ["Turn", "share", "unused"]
 _LOCK, _NOTE = "turn.lock", "turn.json"
 # File systems without locks: two who do the same there write the same.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
-_NOTE_SECONDS = 1.0
+_NOTE_SECONDS = 0.25
 
 
 class Turn:
