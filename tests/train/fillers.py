@@ -1,7 +1,7 @@
 """Eight processes at one teacher store, as a program of its own: `fillers.py TEACHER FOLDER`.
 
-They are forked from one that has everything loaded, so that they truly start together. There are three scenes, each with a
-cache of its own in FOLDER: all begin at once; or the first has filled a block and is killed while others wait; or it is
+They are forked from one that has everything loaded, so that they truly start together. Each of three scenes has a cache
+of its own in FOLDER: all begin at once; or the first has filled a block and is killed while others wait; or it is
 stopped there, and goes on when all others have ended. Prints a JSON line for each process of each.
 """
 
