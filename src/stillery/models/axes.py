@@ -26,8 +26,8 @@ def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
     """The axes of a tensor of so many; `name` starts at the base model, that of a head at the model.
 
     `width` is the hidden states'. `query`, `key`, `value`, `attended` are the numbers of all heads side by side,
-    `fused` the first three in one, `heads` one number per head; `cross ` stands before those of a decoder's attention to the
-    encoder. What is not known is None.
+    `fused` the first three in one, `heads` one number per head; `cross ` stands before those of a decoder's attention
+    to the encoder. What is not known is None.
     """
     config = model.config
     stack, layer = place_of(config, name)
