@@ -215,12 +215,13 @@ class Around:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batched:
-    """What a judge may ask about a batch: labels, places in the training part, which match asks, kind of task."""
+    """What a judge may ask about a batch: labels, places in the training part, which match asks, kind of task, when."""
 
     labels: Tensor | None
     index: Tensor
     match: str
     regression: bool
+    clock: Clock
 
 
 Judge = Callable[[Around], nn.Module]
@@ -304,8 +305,9 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """How examples are mixed: lambda of Beta(alpha, alpha) once a batch, with partners drawn or in reversed order.
+    """How examples are mixed: lambda of Beta(alpha, alpha) once a step, with partners drawn or in reversed order.
 
+    The examples of a step are mixed two by two, each with the other, whatever that step is cut into.
     `larger` takes max(lambda, 1 - lambda), as the released CR-ILD code does.
     """
 
