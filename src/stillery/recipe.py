@@ -179,6 +179,7 @@ class Representation:
     With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
     `looks_at` says which tokens decide: the first, the mean of the real ones, any of the real ones, or padding too.
     `show_all(stack, layers)`, where it is there, gives the rows of several layers in one go, [layers, batch, width].
+    `together` says that an example's rows depend on which others share its batch, be it by its padding.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Representation:
     raw_last: bool = False
     looks_at: Literal["first", "mean", "real", "all"] = "all"
     show_all: Callable[[Shown, Sequence[int]], Tensor] | None = None
+    together: bool = False
 
 
 Pair = Callable[[int, int, Clock], Pairs]

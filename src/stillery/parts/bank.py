@@ -89,7 +89,8 @@ def _signed(number: int) -> int:
 
 def _shifted(numbers: Tensor, by: int) -> Tensor:
     """Shifted to the right with zeros coming in, where torch repeats the sign."""
-    return (numbers >> by) & (2 ** (64 - by) - 1)
+    shifted: Tensor = (numbers >> by) & (2 ** (64 - by) - 1)
+    return shifted
 
 
 def _from_all(seen: list[tuple[Tensor, Tensor, Tensor]]) -> list[tuple[Tensor, Tensor, Tensor]]:
