@@ -10,4 +10,4 @@ from stillery import distill
 if __name__ == "__main__":
     common, runs = json.loads(sys.argv[1])
     for settings in runs:
-        distill(**common, **settings)
+        distill(**(common | settings))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from stillery.parts._wide import wide
 from stillery.recipe import Around, Batched, Clock
 
-__all__ = ["Bank"]
+__all__ = ["Bank", "drawn_rows"]
 
 
 class Bank(nn.Module):
