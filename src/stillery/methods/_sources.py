@@ -17,7 +17,7 @@ _LAYER_SELECTION = {
 }  # fmt: skip
 _RAIL = {
     "hard_weight": "paper", "soft_weight": "paper", "temperature": "inferred", "layer_weight": "paper",
-    "width": "paper", "projections": "inferred", "frozen_teacher": "inferred", "unmasked": "inferred",
+    "width": "paper", "projection_start": "inferred", "frozen_teacher": "inferred", "unmasked": "inferred",
 }  # fmt: skip
 _ILD = {
     "hard_weight": "code", "soft_weight": "code", "temperature": "code", "layer_share": "paper",
