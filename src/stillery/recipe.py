@@ -179,6 +179,7 @@ class Representation:
     With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
     `looks_at` says which tokens decide: the first, the mean of the real ones, any of the real ones, or padding too.
     `show_all(stack, layers)`, where it is there, gives the rows of several layers in one go, [layers, batch, width].
+    `together` says that an example's rows depend on which others share its batch, be it by its padding.
     """
 
     name: str
@@ -191,6 +192,7 @@ class Representation:
     raw_last: bool = False
     looks_at: Literal["first", "mean", "real", "all"] = "all"
     show_all: Callable[[Shown, Sequence[int]], Tensor] | None = None
+    together: bool = False
 
 
 Pair = Callable[[int, int, Clock], Pairs]
@@ -215,12 +217,13 @@ class Around:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Batched:
-    """What a judge may ask about a batch: labels, places in the training part, which match asks, kind of task."""
+    """What a judge may ask about a batch: labels, places in the training part, which match asks, kind of task, when."""
 
     labels: Tensor | None
     index: Tensor
     match: str
     regression: bool
+    clock: Clock
 
 
 Judge = Callable[[Around], nn.Module]
@@ -304,8 +307,9 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """How examples are mixed: lambda of Beta(alpha, alpha) once a batch, with partners drawn or in reversed order.
+    """How examples are mixed: lambda of Beta(alpha, alpha) once a step, with partners drawn or in reversed order.
 
+    The examples of a step are mixed two by two, each with the other, whatever that step is cut into.
     `larger` takes max(lambda, 1 - lambda), as the released CR-ILD code does.
     """
 

@@ -40,6 +40,7 @@ from stillery.recipe import (
 __all__ = [
     "UNSCORED",
     "Between",
+    "Flow",
     "Kind",
     "Mixed",
     "Showing",
@@ -83,6 +84,10 @@ Kind = Literal["classes", "labels", "score", "text"]
 
 Views = Mapping[str, Showing]
 """What a model showed of each view of a batch: plain, mixed."""
+
+
+Flow = Callable[[Tensor], Tensor]
+"""The distances of all pairs -> how much each weighs."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -182,7 +187,7 @@ def stage_terms(
     *,
     kind: Kind = "classes",
     projections: Mapping[str, nn.Module] | None = None,
-    flows: Mapping[str, nn.Module] | None = None,
+    flows: Mapping[str, Flow] | None = None,
     judges: Mapping[str, nn.Module] | None = None,
     index: Tensor | None = None,
     mixed: Mixed | None = None,
@@ -206,7 +211,7 @@ def stage_terms(
             terms[match.name] = _consistency(match, pairs, student, mixed)
         elif match.judge is not None:
             assert judges is not None and index is not None
-            batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score")
+            batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score", clock=clock)
             rows = _judged(match, pairs, student[match.view].stack(match.stack), teacher[match.view].stack(match.stack))
             terms[match.name] = judges[match.shared or match.name](rows, batch)
         else:
@@ -268,7 +273,7 @@ def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tens
 
 
 def _match_term(
-    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None, flow: nn.Module | None
+    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None, flow: Flow | None
 ) -> Tensor:
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
     if flow is None and _at_once(match, pairs, projection):
@@ -277,8 +282,7 @@ def _match_term(
         [_pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
     )
     if flow is not None:
-        weighed: Tensor = flow(distances.detach()) * distances
-        return weighed.sum()
+        return (flow(distances.detach()) * distances).sum()
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from stillery.data.batches import Batch, in_order, micro_batches, windows
+from stillery.parts.mix import draw
 
 sizes = st.lists(st.integers(1, 100), max_size=300).map(lambda values: np.array(values, dtype=np.int64))
 
@@ -39,12 +40,19 @@ def test_lengths_are_alike_inside_a_window_and_mixed_over_the_epoch():
     assert abs(first - second) < 10
 
 
+def shared_out(count: int, batch_size: int, processes: int, partner: list[int] | None = None) -> list[list[list[int]]]:
+    """The places of each process's micro-batches."""
+    return [
+        [places.tolist() for places in micro_batches(count, batch_size, process, processes, partner)]
+        for process in range(processes)
+    ]
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.integers(0, 70), st.integers(1, 40), st.integers(1, 5))
 def test_micro_batches_share_out_a_window(count, batch_size, processes):
-    window = np.random.default_rng(count).permutation(count)
-    shares = [micro_batches(window, batch_size, process, processes) for process in range(processes)]
-    seen = [int(example) for share in shares for batch in share for example in batch]
+    shares = shared_out(count, batch_size, processes)
+    seen = [place for share in shares for batch in share for place in batch]
     assert sorted(seen) == list(range(count))
     assert len({len(share) for share in shares}) == 1
     assert all(len(batch) <= batch_size for share in shares for batch in share)
@@ -52,11 +60,32 @@ def test_micro_batches_share_out_a_window(count, batch_size, processes):
         assert all(len(batch) for share in shares for batch in share)
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 70), st.integers(1, 10), st.integers(1, 5))
+def test_what_processes_look_at_together_is_what_one_would(count, batch_size, processes):
+    """The micro-batches of several processes, put together, are those of one whose batches are so much larger."""
+    shares = shared_out(count, batch_size, processes)
+    together = [sorted(place for batch in each for place in batch) for each in zip(*shares, strict=True)]
+    assert together == shared_out(count, batch_size * processes, 1)[0]
+
+
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 70), st.integers(1, 10), st.integers(1, 5), st.sampled_from(("random", "reverse")))
+def test_micro_batches_keep_partners_together(count, half, processes, pairing):
+    _, partner = draw(count, 1.0, pairing, (count, half))
+    shares = shared_out(count, 2 * half, processes, partner)
+    assert sorted(place for share in shares for batch in share for place in batch) == list(range(count))
+    assert len({len(share) for share in shares}) == 1
+    for batch in (batch for share in shares for batch in share):
+        assert len(batch) <= 2 * half and batch == sorted(batch)
+        assert {partner[place] for place in batch} == set(batch)
+    # Cut nowhere, it is the window as it is.
+    assert shared_out(count, 2 * count + 1, 1, partner)[0] == ([list(range(count))] if count else [])
+
+
 def test_accumulation_sees_the_same_examples():
-    window = np.arange(32)[::-1]
-    assert [batch.tolist() for batch in micro_batches(window, 32)] == [window.tolist()]
-    assert np.concatenate(micro_batches(window, 8)).tolist() == window.tolist()
-    assert [len(batch) for batch in micro_batches(window, 8)] == [8] * 4
+    assert shared_out(32, 32, 1) == [[list(range(32))]]
+    assert shared_out(32, 8, 1) == [[list(range(start, start + 8)) for start in range(0, 32, 8)]]
 
 
 @given(sizes, st.integers(1, 40))

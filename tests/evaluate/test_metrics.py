@@ -121,6 +121,27 @@ def test_interval_of_a_correlation() -> None:
     assert high == pytest.approx(100 * known.high, abs=3)
 
 
+def test_an_interval_is_about_the_positive_label() -> None:
+    """Of 400 examples 300 are of the first class, of which 270 are found, and 30 of the other 100."""
+    gold = np.array([0] * 300 + [1] * 100)
+    guess = np.array([0] * 270 + [1] * 30 + [0] * 70 + [1] * 30)
+    first, second = (Labels(names=("no", "yes"), positive=name) for name in ("no", "yes"))
+    values = [score(gold, sure(guess), labels, ["f1"])["f1"] for labels in (first, second)]
+    assert values == pytest.approx([100 * 540 / 640, 100 * 60 / 160])
+    found = [interval(gold, sure(guess), labels, "f1") for labels in (first, second)]
+    for value, (low, high) in zip(values, found, strict=True):
+        assert low < value < high and high - low < 20
+    assert found[1] == interval(gold, sure(guess), TWO, "f1")
+    # The other way round it is the same task.
+    assert found[0] == pytest.approx(interval(1 - gold, sure(1 - guess), TWO, "f1"))
+    better = sure(np.where(np.arange(400) < 285, 0, guess))
+    value, (low, high) = difference(gold, better, sure(guess), first, "f1")
+    assert low < value < high and value == pytest.approx(
+        difference(1 - gold, better[:, ::-1], sure(1 - guess), TWO, "f1")[0]
+    )
+    assert (low, high) == pytest.approx(difference(1 - gold, better[:, ::-1], sure(1 - guess), TWO, "f1")[1])
+
+
 def test_difference_has_the_sign_of_student_minus_teacher_and_is_paired() -> None:
     random = np.random.default_rng(0)
     gold = random.integers(0, 2, 1000)

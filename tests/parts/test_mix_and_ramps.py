@@ -33,10 +33,18 @@ def test_masks_of_mixed_examples() -> None:
 @given(st.integers(1, 40), st.floats(0.1, 5), st.integers(0, 1000))
 def test_draws_are_a_function_of_the_seed(size: int, alpha: float, seed: int) -> None:
     lam, partners = draw(size, alpha, "random", (seed, 3))
-    assert 0 <= lam <= 1 and sorted(partners) == list(range(size))
+    assert 0 <= lam <= 1 and [partners[partner] for partner in partners] == list(range(size)), "partners are mutual"
+    assert sum(partner == own for own, partner in enumerate(partners)) == size % 2
     assert draw(size, alpha, "random", (seed, 3)) == (lam, partners)
     assert draw(size, alpha, "reverse", (seed, 3))[1] == list(range(size))[::-1]
     assert draw(size, alpha, "random", (seed, 3), larger=True)[0] == max(lam, 1 - lam)
+
+
+def test_every_partner_is_as_likely() -> None:
+    drawn = np.array([draw(6, 1.0, "random", (seed, 3))[1] for seed in range(3000)])
+    for own in range(6):
+        counts = np.bincount(drawn[:, own], minlength=6)
+        assert counts[own] == 0 and (abs(np.delete(counts, own) - 600) < 110).all()
 
 
 def test_lambda_has_the_moments_of_its_distribution() -> None:

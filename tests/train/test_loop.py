@@ -67,6 +67,57 @@ def test_accumulating_4_times_8_equals_32_at_once(
         assert other["terms"] == pytest.approx(one["terms"], rel=1e-6, abs=1e-6)
 
 
+@pytest.mark.parametrize(("method", "starts_anew"), [("bert-emd", False), ("emd-ild", True)])
+def test_the_weights_of_a_transport_start_anew_in_every_epoch_where_the_method_says_so(
+    method: str,
+    starts_anew: bool,
+    tmp_path: Path,
+    student_of: StudentOf,
+    teacher: Loaded,
+    teacher_sizes: Sizes,
+    data: TrainingData,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Six steps of two epochs, all of them in the stage of layers or in the only one."""
+    equal: list[set[bool]] = []
+    after_step = Objective.after_step
+
+    def noted(objective: Objective, *, new_epoch: bool) -> None:
+        after_step(objective, new_epoch=new_epoch)
+        weights = [flow.teacher for flow in objective.flows["0"].values()]
+        equal.append({bool(torch.allclose(each, torch.full((4,), 1 / 4), atol=1e-6)) for each in weights})
+
+    monkeypatch.setattr(Objective, "after_step", noted)
+    objective = Objective(student_of(2), methods.build(method).stages[:1], teacher=teacher_sizes, seed=0)
+    settings = dataclasses.replace(FAST, epochs=2, batch_size=24)
+    assert run(tmp_path / "run", objective, data, settings, teacher).steps == 6
+    assert equal == [{False}, {False}, {starts_anew}] * 2
+
+
+def test_every_forward_pass_of_a_run_draws_dropout_of_its_own(
+    tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData
+) -> None:
+    """The same examples in every step, and weights that do not move: what differs is dropout."""
+    assert data.tokens.lengths.size == 64
+    losses = {}
+    for dropout in (0.0, 0.5):
+        student = student_of(2)
+        for module in student.modules():
+            if isinstance(module, torch.nn.Dropout):
+                module.p = dropout
+        seeds: list[int] = []
+        student.register_forward_pre_hook(
+            lambda model, _, seeds=seeds: seeds.append(torch.initial_seed()) if model.training else None
+        )
+        objective = Objective(student, methods.build("none").stages, teacher=teacher_sizes, seed=0)
+        settings = dataclasses.replace(FAST, epochs=4, batch_size=32, accumulate=2, lr=1e-12)
+        assert run(tmp_path / f"{dropout}", objective, data, settings, teacher).steps == 4
+        assert len(seeds) == len(set(seeds)) == 8
+        losses[dropout] = [event["loss"] for event in events(tmp_path / f"{dropout}", "train")]
+    assert losses[0.0] == pytest.approx([losses[0.0][0]] * 4, rel=1e-5)
+    assert min(abs(one - other) for one, other in zip(losses[0.5], losses[0.5][1:], strict=False)) > 1e-4
+
+
 def test_what_remembers_is_told_of_every_step_and_of_the_last_of_an_epoch(
     tmp_path: Path, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, monkeypatch
 ) -> None:

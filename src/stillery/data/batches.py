@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -114,16 +115,29 @@ def windows(lengths: NDArray[np.int64], *, seed: int, stage: int, epoch: int, wi
     return shuffled + ([rest[np.argsort(lengths[rest], kind="stable")]] if len(rest) else [])
 
 
-def micro_batches(window: Indices, batch_size: int, process: int = 0, processes: int = 1) -> list[Indices]:
-    """One process's share of a window, in consecutive micro-batches of at most `batch_size` examples.
+def micro_batches(
+    window: int, batch_size: int, process: int = 0, processes: int = 1, partner: Sequence[int] | None = None
+) -> list[Indices]:
+    """One process's micro-batches of a window of so many examples: each the places of at most `batch_size` of them.
 
-    Every process gets the same number of micro-batches, so that none waits for another. The last one of a process may
-    therefore be empty, when a window has fewer examples than there are processes or `batch_size` is 1.
+    The window is cut into consecutive pieces of at most `batch_size` examples for each process, and of every piece each
+    process gets a share: so what all processes look at together is what one process with larger batches would. Every
+    process gets the same number of micro-batches, so that none waits for another; one may be empty where a piece has
+    fewer examples than there are processes.
+
+    `partner` says with which other one each example is mixed, and it with that one; the two stay together, which takes
+    an even `batch_size` wherever a window is cut.
     """
-    # Strided, because a window is sorted by length and each process should get long and short ones.
-    share = window[process::processes]
-    largest = -(-len(window) // processes)
-    return np.array_split(share, -(-largest // batch_size)) if largest else []
+    first = np.arange(window)
+    mates = None if partner is None else np.asarray(partner)
+    if mates is not None:
+        first = first[first <= mates]
+    cuts = []
+    for piece in np.array_split(first, -(-window // (batch_size * processes))) if window else []:
+        # Strided, because a window is sorted by length and each process should get long and short ones.
+        share = piece[process::processes]
+        cuts.append(share if mates is None else np.unique(np.concatenate([share, mates[share]])))
+    return cuts
 
 
 def in_order(lengths: NDArray[np.int64], batch_size: int) -> list[Indices]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from stillery.atomic import atomic_file, remove_leftovers
 from stillery.faults import Fault
+from stillery.jobs.division import CUT, check_division, in_words, step_size
 from stillery.jobs.outputs import check_folder
 from stillery.jobs.runfile import read_toml, to_toml
 from stillery.jobs.settings import GROUPS, DecodingSettings, Distill, Finetune, setting_names
@@ -42,17 +43,29 @@ def check_place(out: Path) -> None:
         raise Fault(f"--out {out} cannot be read ({error.strerror or error}): give another folder") from None
 
 
-def is_done(out: Path, run: Finetune | Distill, *, resume: bool) -> bool:
-    """Whether this very run is finished in the folder; a folder that it may not be written to is refused."""
+def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool = False) -> bool:
+    """Whether this very run is finished in the folder; a folder that it may not be written to is refused.
+
+    It is this one too where its steps are divided otherwise, as long as they are as large; `by_batch` as for
+    `check_division`.
+    """
     check_place(out)
     if not (out / "run.toml").is_file():
         return False
-    different = _differences(read_toml(out / "run.toml"), tomllib.loads(to_toml(run)))
-    if different and resume and _only_search(different, run):
+    before, now = _DEFAULTS | read_toml(out / "run.toml"), tomllib.loads(to_toml(run))
+    different = _differences(before, now)
+    divided = [name for name in ("processes", *CUT) if before.get(name, now.get(name)) != now.get(name)]
+    searched = bool(different) and resume and _only_search(different, run)
+    if (different and not searched) or (divided and not resume and step_size(before, now) != step_size(now, now)):
+        names = ", ".join(sorted([*different, *divided]))
+        raise Fault(f"--out {out} holds another run (it differs in {names}): give another folder")
+    if divided and resume:
+        check_division(out, before, now, by_batch=by_batch)
+    if searched:
         return _searched_otherwise(out, different)
-    if different:
-        raise Fault(f"--out {out} holds another run (it differs in {', '.join(different)}): give another folder")
     if resume:
+        if divided and not finished(out):
+            say(f"{out}: the run goes on with {in_words(now)}, before it was {in_words(before)}; dropout draws anew")
         return finished(out)
     if finished(out):
         raise Fault(f"--out {out} holds this run already, finished: give another folder, or read it with --resume")
@@ -86,12 +99,12 @@ def begin(out: Path, run: Finetune | Distill) -> None:
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """The settings in which two runs differ, and the inputs whose content does.
+    """The settings in which two runs differ, and the inputs whose content does; not how their steps are divided.
 
     A file older than a setting means its default.
     """
     before, now = _inputs(ours), _inputs(theirs)
-    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints"})
+    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints", "processes", *CUT})
     ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
     inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]

@@ -129,9 +129,12 @@ def _judge_of(match: Match) -> object:
     return match.judge.func if isinstance(match.judge, partial) else match.judge
 
 
-def check_steps(stages: tuple[Stage, ...], training: Training, examples: int, faults: Gathered) -> None:
+def check_steps(
+    stages: tuple[Stage, ...], training: Training, examples: int, faults: Gathered, *, processes: int = 1
+) -> None:
     """Note a run too short for every stage to have a step."""
-    steps = run_steps(training.epochs, examples, training.batch_size * training.accumulate, training.max_steps)
+    window = training.batch_size * training.accumulate * processes
+    steps = run_steps(training.epochs, examples, window, training.max_steps)
     if steps < len(stages):
         faults.add(f"{steps} steps in all are too few for {len(stages)} stages; raise --max-steps or --epochs")
 

@@ -11,6 +11,7 @@ from typing import Any
 from accelerate import PartialState
 
 from stillery.atomic import atomic_file, atomic_folder
+from stillery.jobs.division import for_processes
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.run import Prepared, carry_out
@@ -33,7 +34,7 @@ def until_it_learns(
     """Run seed after seed, each in a folder of its own inside `out`; the best one's model becomes that of `out`."""
     run = asked.run
     assert isinstance(first.run, Finetune)
-    whole = dataclasses.replace(first.run, restart=run.restart)
+    whole = for_processes(dataclasses.replace(first.run, restart=run.restart), PartialState().num_processes)
     if is_done(out, whole, resume=resume):
         say(f"{out}: this run is finished already; nothing to do")
         return Result(out=out, student=out / "student", metrics=read_metrics(out))

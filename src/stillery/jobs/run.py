@@ -11,8 +11,10 @@ from accelerate import Accelerator
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.faults import Fault, Gathered
+from stillery.jobs.division import for_processes
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import begin, is_done, read_metrics, write_json
+from stillery.jobs.recipe import check_steps
 from stillery.jobs.settings import Distill, Finetune
 from stillery.jobs.starts import TRIED, Chosen, Starts, keep_start, kept_start
 from stillery.models.family import sizes, stack_sizes, stacks_of
@@ -23,6 +25,7 @@ from stillery.recipe import Pairs, Stage
 from stillery.terms import Kind
 from stillery.train.checkpoint import discard
 from stillery.train.data import Trainable
+from stillery.train.divided import check_divided, looks_at_batches
 from stillery.train.lessons import lengths_of
 from stillery.train.log import need_tensorboard
 from stillery.train.loop import Outcome, accelerator_for, train
@@ -167,18 +170,22 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         begun = kept_start(out)
         prepared = prepared if begun is None else prepared.started(begun)
         run = prepared.run
-    if is_done(out, run, resume=resume):
+    run = for_processes(run, accelerator.num_processes)
+    prepared = replace(prepared, run=run)
+    if is_done(out, run, resume=resume, by_batch=looks_at_batches(prepared.stages)):
         say(f"{out}: this run is finished already; nothing to do")
         if accelerator.is_main_process:
             # The process may have been killed after its last word and before it cleared away.
             discard(out)
         return Result(out=out, student=out / "student", metrics=read_metrics(out))
+    _check_processes(prepared, accelerator.num_processes)
     for line in prepared.summary():
         say(line)
 
-    if prepared.policy is not None and accelerator.num_processes > 1:
-        raise Fault("--on-policy: texts of the student's own are written by one process; start one")
     work = prepared.subject.work(prepared)
+    faults = Gathered()
+    check_steps(prepared.stages, run.training, len(work.data), faults, processes=accelerator.num_processes)
+    faults.raise_any()
     prepared, work = _with_start(prepared, work, accelerator)
     run = prepared.run
     _say_stages(prepared, work, accelerator)
@@ -221,6 +228,16 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         result = work.finish(out, objective.student, outcome)
     accelerator.wait_for_everyone()
     return result or Result(out=out, student=out / "student", metrics=read_metrics(out))
+
+
+def _check_processes(prepared: Prepared, processes: int) -> None:
+    """Refuse what several processes cannot do, or would do otherwise than one."""
+    faults = Gathered()
+    if prepared.policy is not None and processes > 1:
+        faults.add("--on-policy: texts of the student's own are written by one process; start one")
+    with faults.catch():
+        check_divided(prepared.stages, prepared.run.training, processes)
+    faults.raise_any()
 
 
 def _steps(prepared: Prepared, work: Work, accelerator: Accelerator) -> int:

@@ -12,6 +12,7 @@ import tomli_w
 
 from stillery import methods
 from stillery.faults import Fault
+from stillery.jobs.division import CUT
 from stillery.jobs.presets import preset
 from stillery.jobs.settings import (
     EXAMPLES,
@@ -115,8 +116,11 @@ def _run_of(model: str) -> dict[str, Any]:
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
-    """The run file of the folder to go on with, where a user says --resume and --out and nothing else."""
-    if not resume or any(value is not None for value in given.values()):
+    """The run file of the folder to go on with, where a user says --resume and --out and nothing else.
+
+    Nothing but, at most, what its steps are cut into from now on.
+    """
+    if not resume or any(value is not None for name, value in given.items() if name not in CUT):
         return None
     written = out / "run.toml"
     if not written.is_file():
@@ -141,6 +145,9 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         values = {
             name: value for name, value in values.items() if name not in ("options", "hard_weight", "temperature")
         }
+    if said.keys() & set(CUT):
+        # How many processes the file's own batch size was for says nothing about this one.
+        values = {name: value for name, value in values.items() if name != "processes"}
     if isinstance(values.get("options"), dict) and isinstance(said.get("options"), dict):
         said = said | {"options": values["options"] | said["options"]}
     if isinstance(values.get("fingerprints"), dict):

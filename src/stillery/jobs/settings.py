@@ -209,7 +209,10 @@ class MethodSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """Train a pretrained model on labelled examples."""
+    """Train a pretrained model on labelled examples.
+
+    `processes` is how many the batch size is for, None where nobody has said.
+    """
 
     model: str
     data: DataSettings
@@ -218,12 +221,16 @@ class Finetune:
     condition: ConditionSettings
     restart: RestartSettings
     training: Training
+    processes: int | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distill:
-    """Train a smaller student of a fine-tuned teacher."""
+    """Train a smaller student of a fine-tuned teacher.
+
+    `processes` is how many the batch size is for, None where nobody has said.
+    """
 
     teacher: str
     data: DataSettings
@@ -234,6 +241,7 @@ class Distill:
     method: MethodSettings
     training: Training
     storing: Storing
+    processes: int | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -292,7 +300,13 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
     faults, given = Gathered(), _given(values)
     job, subject = kind.__name__.lower(), "teacher" if kind is Distill else "model"
     groups: dict[str, type] = {item.name: GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in GROUPS}
-    known = {"job", subject, "fingerprints", *(name for group in groups.values() for name in setting_names(group))}
+    known = {
+        "job",
+        subject,
+        "processes",
+        "fingerprints",
+        *(name for group in groups.values() for name in setting_names(group)),
+    }
     if given.get("job", job) != job:
         # Another job's settings are wrong here for that reason alone.
         other = given["job"]
@@ -302,6 +316,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         if name not in known:
             faults.add(f"{named(name)} is not a setting: {nearest(name, known)}")
     made: dict[str, Any] = {subject: given.get(subject), "fingerprints": given.get("fingerprints", {})}
+    made["processes"] = given.get("processes")
     wrong: set[str] = set()
     for field_name, group in groups.items():
         part = {name: given[name] for name in setting_names(group) if name in given}
@@ -313,6 +328,8 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         faults.add(f"{named(subject)} is {is_what}: name a model folder")
         made[subject] = ""
         wrong.add(subject)
+    if made["processes"] is not None and (type(made["processes"]) is not int or made["processes"] < 1):
+        faults.add(f"{named('processes')} is {made['processes']!r}: give a whole number from 1 on")
     if not isinstance(made["fingerprints"], dict):
         faults.add(f"{named('fingerprints')} is {made['fingerprints']!r}: give a table")
     return Asked(run=kind(**made), faults=tuple(faults.lines), wrong=frozenset(wrong), given=frozenset(given))

@@ -27,7 +27,8 @@ def bert_emd(
 
     The layers' weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`),
     and states and attention share the mean of their weights unless `separate`. Transport is solved on the batch at
-    hand, so accumulation changes it. The released code's temperature of that update has no effect and is left out.
+    hand, that of all processes together, so accumulation changes it. The released code's temperature of that update has
+    no effect and is left out.
     `normalise` takes mean and scale out of the states: see "Models that write text".
     """
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, shared=not separate)

@@ -155,8 +155,8 @@ def cr_ild(
 
     R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the last layer's attention maps (KL) and states (squared error),
     with weight `consistency_weight` after a ramp of `ramp_steps`, by default the whole stage; 0 is ILD with MixUp, and
-    `hidden_consistency=False` leaves the states' out. The
-    released code differs: partners in reversed order (`pairing=reverse`), the larger of lambda and 1 - lambda
+    `hidden_consistency=False` leaves the states' out. The examples of a step are mixed two by two, each with the other.
+    The released code differs: partners in reversed order (`pairing=reverse`), the larger of lambda and 1 - lambda
     (`larger`), a ramp by epochs, KL the other way round (`kl_direction=from-target`).
     """
     weight: Schedule = (

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillery.parts._wide import wide
-from stillery.recipe import Around, Batched
+from stillery.recipe import Around, Batched, Clock
 
-__all__ = ["Bank"]
+__all__ = ["Bank", "drawn_rows"]
 
 
 class Bank(nn.Module):
@@ -19,6 +20,7 @@ class Bank(nn.Module):
 
     Both sides are mapped to `width` and scaled to unit length. The bank starts with random rows; an example's row is
     the teacher's side of the last step that saw it. It is state: changed once per optimiser step and saved with it.
+    Which rows an example is held against depends on the step and on its place, not on who shares its batch.
     """
 
     rows: Tensor
@@ -42,7 +44,7 @@ class Bank(nn.Module):
         (ours, theirs), labels = pairs[0], batch.labels
         student = F.normalize(wide(self.student(ours)), dim=-1)
         teacher = F.normalize(wide(self.teacher(torch.cat(list(theirs), dim=-1))), dim=-1)
-        drawn = torch.randint(len(self.rows), (len(student), self.negatives), device=student.device)
+        drawn = drawn_rows(batch.clock, batch.index, self.negatives, below=len(self.rows))
         own = (student * teacher).sum(-1, keepdim=True)
         others = torch.einsum("bd,bkd->bk", student, self.rows[drawn].to(student))
         same = drawn == batch.index[:, None]
@@ -63,6 +65,32 @@ class Bank(nn.Module):
             self.rows[index.to(self.rows.device)] = rows.to(self.rows)
             self.labels[index.to(self.rows.device)] = labels.to(self.labels)
         self.seen.clear()
+
+
+def drawn_rows(clock: Clock, index: Tensor, count: int, *, below: int) -> Tensor:
+    """Numbers from 0 to `below` at random, [examples, count]: a pure function of the clock and an example's place.
+
+    A generator would give them out in the order of a batch, so how a step is cut would change them. This is splitmix64
+    counting from a start of the step's own.
+    """
+    (start,) = np.random.SeedSequence([clock.seed, clock.step]).generate_state(1, np.uint64)
+    counted = index[:, None] * count + torch.arange(count, device=index.device)
+    drawn = counted * _signed(0x9E3779B97F4A7C15) + _signed(int(start))
+    drawn = (drawn ^ _shifted(drawn, 30)) * _signed(0xBF58476D1CE4E5B9)
+    drawn = (drawn ^ _shifted(drawn, 27)) * _signed(0x94D049BB133111EB)
+    chosen: Tensor = _shifted(drawn ^ _shifted(drawn, 31), 1) % below
+    return chosen
+
+
+def _signed(number: int) -> int:
+    """The 64 bits of a number as torch has them."""
+    return number - 2**64 if number >= 2**63 else number
+
+
+def _shifted(numbers: Tensor, by: int) -> Tensor:
+    """Shifted to the right with zeros coming in, where torch repeats the sign."""
+    shifted: Tensor = (numbers >> by) & (2 ** (64 - by) - 1)
+    return shifted
 
 
 def _from_all(seen: list[tuple[Tensor, Tensor, Tensor]]) -> list[tuple[Tensor, Tensor, Tensor]]:

@@ -31,11 +31,15 @@ def draw(
 ) -> tuple[float, list[int]]:
     """Lambda of Beta(alpha, alpha), one per step, and a partner for each example; a pure function of the seed.
 
-    The seed is (run, step, ...): lambda depends on the first two, so that all parts of a step share it, partners on
-    all. `pairing` is `random` (the paper) or `reverse` (the released code: the batch in reversed order); `larger` takes
+    Partners are mutual, so that a step can be cut without parting them; of an odd number one example is its own.
+    `pairing` is `random` (the paper) or `reverse` (the released code: the batch in reversed order); `larger` takes
     max(lambda, 1 - lambda) as the released code does.
     """
     random = np.random.default_rng(list(seed))
-    lam = float(np.random.default_rng(list(seed[:2])).beta(alpha, alpha))
-    partners = random.permutation(size) if pairing == "random" else np.arange(size)[::-1]
-    return (max(lam, 1 - lam) if larger else lam), [int(partner) for partner in partners]
+    lam = float(random.beta(alpha, alpha))
+    partners = np.arange(size)[::-1].copy()
+    if pairing == "random":
+        # In any order the first meets the last, the second the last but one, and so on.
+        order = random.permutation(size)
+        partners[order] = order[::-1]
+    return (max(lam, 1 - lam) if larger else lam), partners.tolist()

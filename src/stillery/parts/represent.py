@@ -239,6 +239,7 @@ normalised_tokens = {
         show=partial(_normalised_tokens, over=over),
         rows="tokens",
         looks_at="real",
+        together=over == "joint",
     )
     for over in ("token", "joint")
 }
@@ -255,14 +256,14 @@ def token_states(normalise: Normalise) -> Representation:
 
 
 unmasked_tokens = Representation(
-    name="unmasked_tokens", show=lambda stack, layer: View(stack.hidden[layer]), rows="examples"
+    name="unmasked_tokens", show=lambda stack, layer: View(stack.hidden[layer]), rows="examples", together=True
 )
 """Every position's state, padding included, as several released codes compare it: it depends on the padding."""
 
 pool = Representation(name="pool", show=_pool, rows="examples", looks_at="mean", show_all=_all_pooled)
 """The mean of the real tokens' states, [batch, width] (RAIL-KD, eq. 1)."""
 
-unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples")
+unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples", together=True)
 """The mean over all positions, padding included, as RAIL-KD prints it: it depends on the padding."""
 
 attention = Representation(
@@ -331,7 +332,7 @@ value_relations = Representation(
 )
 """VV^T / sqrt(d) per head (MiniLM)."""
 
-samples = Representation(name="samples", show=_samples, rows="examples", sized=False, looks_at="mean")
+samples = Representation(name="samples", show=_samples, rows="examples", sized=False, looks_at="mean", together=True)
 """Cosines between the examples of a batch, [batch, batch]: it depends on who shares a batch."""
 
 word_relations = Representation(

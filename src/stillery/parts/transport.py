@@ -47,10 +47,14 @@ class Transport(nn.Module):
         self.register_buffer("teacher", torch.full((teacher_layers,), 1 / teacher_layers))
         self.seen: list[tuple[Tensor, Tensor]] = []
 
-    def forward(self, distances: Tensor) -> Tensor:
-        """The flow of each pair, [M * N], found on the distances [M * N]; no gradient flows through it."""
+    def forward(self, distances: Tensor, share: float = 1.0) -> Tensor:
+        """The flow of each pair, [M * N], found on the distances [M * N]; no gradient flows through it.
+
+        Several processes find one flow together, on the distances of all: the mean of theirs, weighed by the `share` of
+        rows that each is about.
+        """
         shape = len(self.student), len(self.teacher)
-        costs = distances.detach().double().cpu().reshape(shape)
+        costs = _of_all(distances.detach().double(), share).cpu().reshape(shape)
         ours, theirs = self.student.double().cpu().numpy(), self.teacher.double().cpu().numpy()
         if not bool(torch.isfinite(costs).all()):
             # Nothing can be moved cheaply; the loss will say at which step and on which examples.
@@ -66,16 +70,17 @@ class Transport(nn.Module):
         """Give cheap layers more weight, by what the flows of this step paid; forget it at a new epoch if asked to."""
         if self.reweighed and self.seen:
             for weights, paid in zip((self.student, self.teacher), zip(*self.seen, strict=True), strict=True):
-                weights.copy_(reweigh(weights, _agreed(torch.stack(paid).mean(0).to(weights))))
+                weights.copy_(reweigh(weights, torch.stack(paid).mean(0).to(weights)))
         self.seen.clear()
         if new_epoch and self.each_epoch:
             self.student.fill_(1 / len(self.student))
             self.teacher.fill_(1 / len(self.teacher))
 
 
-def _agreed(costs: Tensor) -> Tensor:
-    """The mean over all processes, so that their weights stay the same."""
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        torch.distributed.all_reduce(costs)
-        costs /= torch.distributed.get_world_size()
-    return costs
+def _of_all(costs: Tensor, share: float) -> Tensor:
+    """The mean over all processes, each weighed by its share."""
+    if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
+        return costs
+    weighed = torch.cat([costs * share, costs.new_tensor([share])])
+    torch.distributed.all_reduce(weighed)
+    return weighed[:-1] / weighed[-1]

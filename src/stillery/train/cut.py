@@ -64,14 +64,22 @@ def cut_window(
     mixing: Mixing | None,
     accelerator: Accelerator,
 ) -> list[Part]:
-    """This process's micro-batches of a window, each with its share of the window's rows and how it is mixed."""
+    """This process's micro-batches of a window, each with its share of the window's rows and how it is mixed.
+
+    Partners are drawn for the whole window, so that who is mixed with whom does not depend on how it is cut.
+    """
+    processes = accelerator.num_processes
+    lam, partner = 1.0, None
+    if mixing:
+        seed = (clock.seed, clock.step)
+        lam, partner = draw(len(window), mixing.alpha, mixing.pairing, seed, larger=mixing.larger)
     total: Counter[Rows] = Counter()
     mine = []
-    for process in range(accelerator.num_processes):
-        cuts = micro_batches(window, batch_size, process, accelerator.num_processes)
-        for number, cut in enumerate(cuts):
-            seed = (clock.seed, clock.step, number, process)
-            drawn = draw(len(cut), mixing.alpha, mixing.pairing, seed, larger=mixing.larger) if mixing else None
+    for process in range(processes):
+        for places in micro_batches(len(window), batch_size, process, processes, partner):
+            cut, drawn = window[places], None
+            if partner is not None:
+                drawn = lam, np.searchsorted(places, np.asarray(partner)[places]).tolist()
             rows = data.rows(cut, drawn)
             total.update(rows)
             if process == accelerator.process_index:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -21,7 +22,7 @@ from stillery.models.trace import Stack, Trace
 from stillery.parts._wide import wide
 from stillery.parts.bank import Bank
 from stillery.parts.transport import Transport
-from stillery.recipe import Clock, Rows, Stage
+from stillery.recipe import Clock, Match, Rows, Stage
 from stillery.terms import Kind, Mixed, judges_of, modules_of, stage_terms
 from stillery.train.needs import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
 
@@ -100,6 +101,7 @@ class Objective(nn.Module):
         """
         stage = self.stages[clock.stage]
         stage = replace(stage, hard_weight=0.0) if generated else stage
+        held = {match.name: _held(match, share[rows_of(match, self.first_stack)]) for match in stage.matches}
         student = self._student(stage, inputs, clock, mixed)
         # The models may run in half precision; what they showed is measured in full. Logits over a vocabulary are
         # widened by who measures them, a few tokens at a time: a wide copy would be the largest tensor of the step.
@@ -113,7 +115,10 @@ class Objective(nn.Module):
                 clock,
                 kind=self.kind,
                 projections=self._of_stage(self.projections, clock),
-                flows=self._of_stage(self.flows, clock),
+                flows={
+                    name: partial(flow, share=held[name]) if isinstance(flow, Transport) else flow
+                    for name, flow in self._of_stage(self.flows, clock).items()
+                },
                 judges=dict(self.judges.items()),
                 index=index,
                 mixed=mixed,
@@ -123,8 +128,7 @@ class Objective(nn.Module):
         parts = {name: _part(value, share[predicted]) for name, value in terms.items() if name in weights}
         for match in stage.matches:
             weights[match.name] = match.weight_at(clock)
-            held = 1.0 if match.reduction == "sum" else share[rows_of(match, self.first_stack)]
-            parts[match.name] = _part(terms[match.name], held)
+            parts[match.name] = _part(terms[match.name], held[match.name])
         (first, value), *others = parts.items()
         total = value * weights[first]
         for name, value in others:
@@ -171,6 +175,14 @@ class Objective(nn.Module):
                 mean = torch.stack([getattr(flow, weights) for flow in alike]).mean(0)
                 for flow in alike:
                     getattr(flow, weights).copy_(mean)
+
+
+def _held(match: Match, share: float) -> float:
+    """By what a match's value on a micro-batch with this share of its rows is multiplied: sums are added up whole.
+
+    A process that was left without examples runs one that does not count, not in a sum either.
+    """
+    return float(share > 0) if match.reduction == "sum" else share
 
 
 def _part(value: Tensor, share: float) -> Tensor:

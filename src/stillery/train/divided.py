@@ -1,0 +1,48 @@
+"""Over how many processes and micro-batches the steps of a recipe may be divided without becoming other steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stillery.faults import Gathered
+from stillery.parts.distance import contrastive, released_attention_mse
+from stillery.recipe import Match, Stage, part_name
+from stillery.train.settings import Training
+
+__all__ = ["check_divided", "looks_at_batches"]
+
+
+def check_divided(stages: Sequence[Stage], training: Training, processes: int) -> None:
+    """Refuse what several processes, or a step in several micro-batches, would change without a word."""
+    faults = Gathered()
+    for match in (match for stage in stages for match in stage.matches):
+        what = _compared_within(match)
+        if processes > 1 and what is not None:
+            faults.add(
+                f"match {match.name}: {what} depends on which examples share a batch, and {processes} processes have "
+                "one each; start one process"
+            )
+    divided = processes * training.accumulate > 1
+    if divided and training.batch_size % 2 and any(stage.mixing is not None for stage in stages):
+        faults.add(
+            f"--batch-size {training.batch_size}: examples are mixed two by two, and pairs fill no odd batch where a "
+            "step has several of them; give an even one"
+        )
+    faults.raise_any()
+
+
+def looks_at_batches(stages: Sequence[Stage]) -> bool:
+    """Whether what a step learns depends on which of its examples share a micro-batch, over all processes."""
+    matches = [match for stage in stages for match in stage.matches]
+    return any(match.flow is not None or _compared_within(match) is not None for match in matches)
+
+
+def _compared_within(match: Match) -> str | None:
+    """What of a match a process finds in its own examples together, and no other process could."""
+    if match.represent.together:
+        return f"the representation {match.represent.name}"
+    if match.judge is not None:
+        return None
+    if match.distance in (contrastive, released_attention_mse):
+        return f"the distance {part_name(match.distance)}"
+    return f"the reduction {match.reduction}" if match.reduction == "batchmean_twice" else None
