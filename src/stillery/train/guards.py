@@ -26,7 +26,7 @@ EXAMPLES = 16
 AN_EPOCH = 4
 """Looks in an epoch."""
 
-APART = {"cpu": 40, "cuda": 80, "graph": 800}
+APART = {"cpu": 50, "cuda": 100, "graph": 800}
 """Steps from one look to the next at least, so that looks cost no more than one step in fifty or so. On a GPU one takes
 as long as a whole step, and as long as many that are replayed."""
 
@@ -37,7 +37,7 @@ RANK = 0.05
 """What is left of the directions of projected states besides the first, where they are lost. The two trained maps of
 RAIL-KD's literal reading keep 0.005 to 0.035 after an epoch, those of its default 0.2 to 0.7."""
 
-LEAST_SPREAD = 0.02
+LEAST_SPREAD = 0.05
 """States that hardly have a second direction cannot lose it."""
 
 EXPECTED = 0.9
