@@ -144,7 +144,7 @@ def test_what_one_term_alone_reaches_does_not_count() -> None:
 def test_a_share_does_not_depend_on_how_many_examples_are_looked_at_where_a_term_is_a_sum(
     student_of: StudentOf, teacher: Loaded, teacher_sizes: Sizes, data: TrainingData
 ) -> None:
-    stage = flat_stage(weight=0.01)
+    stage = flat_stage(weight=2e-4)
     summed = dataclasses.replace(stage, matches=(dataclasses.replace(stage.matches[0], reduction="sum", project=None),))
     objective = Objective(student_of(2), [summed], teacher=teacher_sizes, seed=0).eval()
     (part,) = cut_window(data, np.arange(32), 32, Clock(), None, accelerator_for("fp32"))

@@ -182,9 +182,11 @@ class Guards:
     def _ranks(self, found: Measured, clock: Clock) -> Iterable[Warned]:
         for one in found.projections:
             key = (one.match, one.pair, one.side)
-            best = max(one.before, self._best.get(key, 1.0))
+            # A teacher's side that is trained too may follow the student's to one direction, and the student's states
+            # with it. Where it stays, a student that begins with the mean of its target has lost nothing.
+            best = max(one.before, self._best.get(key, 1.0)) if one.moves else one.before
             self._best[key] = max(one.after, self._best.get(key, 1.0))
-            # What the teacher does not tell apart, and what the student never did, is not lost by a projection.
+            # What the teacher does not tell apart is no loss.
             full = min(one.teacher, best)
             lost = full - 1 >= LEAST_SPREAD and one.after - 1 < RANK * (full - 1)
             self._lost[key] = self._lost.get(key, 0) + 1 if lost else 0

@@ -25,7 +25,8 @@ _SIDES: tuple[Side, Side] = ("student", "teacher")
 class Projected:
     """Effective ranks around a projection, of one side of one pair: of its rows before and after it.
 
-    `teacher` is the rank of the teacher's rows of that pair as the teacher shows them.
+    `teacher` is the rank of the teacher's rows of that pair as the teacher shows them; `moves` says that they are
+    projected too, and by a map that is trained.
     """
 
     match: str
@@ -34,6 +35,7 @@ class Projected:
     before: float
     after: float
     teacher: float
+    moves: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,8 +62,12 @@ def measured(step: Step, part: Part, clock: Clock) -> Measured:
             # A side that is left as it is, or whose map is not trained, loses nothing.
             if made is not given and made.requires_grad:
                 ranks = [effective_rank(_real(rows, tokens)) for rows in (given, made)]
-                one = Projected(match=match, pair=pair, side=side, before=ranks[0], after=ranks[1], teacher=teacher)
-                projections.append(one)
+                projections.append(
+                    Projected(
+                        match=match, pair=pair, side=side, before=ranks[0], after=ranks[1], teacher=teacher,
+                        moves=after[1].requires_grad,
+                    )
+                )  # fmt: skip
 
     losses: Losses = objective(
         part.batch.inputs, part.batch.labels, step.shown(part, clock), clock, part.share, part.mixed, part.places,
