@@ -75,7 +75,9 @@ def with_dropout(model: PreTrainedModel) -> PreTrainedModel:
 
 def flat_maps(student: list[int], teacher: list[int]) -> Projection:
     """Projections to one line."""
-    sides = [torch.nn.ModuleList(torch.nn.Linear(width, 8, bias=False) for width in side) for side in (student, teacher)]
+    sides = [
+        torch.nn.ModuleList(torch.nn.Linear(width, 8, bias=False) for width in side) for side in (student, teacher)
+    ]
     for one in (*sides[0], *sides[1]):
         with torch.no_grad():
             one.weight.copy_(torch.linspace(1, 2, 8)[:, None] * torch.linspace(-1, 1, one.in_features))
@@ -214,7 +216,9 @@ def warned(outcome: Outcome) -> dict[str, Mapping[str, Any]]:
     return {one["guard"]: one for one in outcome.warnings}
 
 
-@pytest.mark.parametrize("method", ["kd", "pkd", "layer-forward", "rail-kd", "rail-kd-concat", "tinybert", "ckd-combine"])
+@pytest.mark.parametrize(
+    "method", ["kd", "pkd", "layer-forward", "rail-kd", "rail-kd-concat", "tinybert", "ckd-combine"]
+)
 @pytest.mark.parametrize("narrow", [False, True])
 @pytest.mark.parametrize("init", ["even", "random"])
 def test_sound_runs_are_silent(

@@ -62,7 +62,8 @@ def _option_of(method: MethodSettings, term: str) -> tuple[str, float | None] | 
     options = methods.find(method.method).options | method.method_options()
     before = _weights(methods.build(method.method, method.method_options()))
     # An encoder-decoder's terms are named after their stack too.
-    term = next((name for name in before if term == name or term.endswith(f"_{name}")), term)
+    if term not in before:
+        term = next((name for name in before if term.endswith(f"_{name}")), term)
     for name in sorted(options, key=lambda name: not name.endswith("weight")):
         value = options[name]
         number = isinstance(value, (int, float)) and not isinstance(value, bool)

@@ -31,7 +31,7 @@ APART = {"cpu": 50, "cuda": 100, "graph": 800}
 as long as a whole step, and as long as many that are replayed."""
 
 SHARE = 0.95
-"""A term with more of the gradient than this, an epoch long, leaves the others nothing to say."""
+"""Terms with more of the gradient than this, an epoch long, leave the others nothing to say."""
 
 RANK = 0.05
 """What is left of the directions of projected states besides the first, where they are lost. The two trained maps of
@@ -42,6 +42,9 @@ LEAST_SPREAD = 0.05
 
 EXPECTED = 0.9
 """Where so many examples should be given one answer, giving it to all of them is no failure yet."""
+
+
+_PREDICTIONS = ("hard", "soft")
 
 
 class Advice(Protocol):
@@ -120,7 +123,7 @@ class Guards:
         # So many looks in a row span an epoch, and one alone is no proof.
         self.needed = max(math.ceil(span / self.every), 2)
         self.said: set[tuple[str, ...]] = {(one["guard"], one["stage"], one["about"]) for one in before}
-        self._heavy: dict[str, list[float]] = {}
+        self._heavy: dict[tuple[str, ...], list[float]] = {}
         self._best: dict[tuple[str, int, str], float] = {}
         self._lost: dict[tuple[str, int, str], int] = {}
         recipe = step.objective.stages[stage]
@@ -164,19 +167,21 @@ class Guards:
         return self._new([self._warned("one answer", "model", clock, numbers, line)])
 
     def _shares(self, found: Measured, clock: Clock) -> Iterable[Warned]:
-        for name in [name for name in self._heavy if found.shares.get(name, 0.0) <= SHARE]:
-            del self._heavy[name]
-        for name, share in found.shares.items():
-            if share <= SHARE:
-                continue
-            shares = self._heavy.setdefault(name, [])
-            shares.append(share)
+        """Terms with all the gradient, each by itself, or those of layers together: a weight may be that of several."""
+        layers = sorted(name for name in found.shares if name not in _PREDICTIONS)
+        groups = {(name,): share for name, share in found.shares.items()}
+        if len(layers) > 1 and not any(share > SHARE for share in found.shares.values()):
+            groups[tuple(layers)] = sum(found.shares[name] for name in layers)
+        self._heavy = {names: [*self._heavy.get(names, []), share] for names, share in groups.items() if share > SHARE}
+        for names, shares in self._heavy.items():
             if len(shares) >= self.needed:
-                mean, weight = sum(shares) / len(shares), found.weights[name]
+                mean = sum(shares) / len(shares)
+                heaviest = max(names, key=found.shares.__getitem__)
+                weight, about = found.weights[heaviest], " + ".join(names)
                 yield self._warned(
-                    "gradient share", name, clock, {"share": mean, "shares": list(shares), "weight": weight},
-                    f"term {name} takes {mean:.1%} of the gradient in epoch {clock.epoch + 1}: "
-                    f"{self.advice.weight(self.stage, name, weight)}",
+                    "gradient share", about, clock, {"share": mean, "shares": shares, "weight": weight},
+                    f"term{'s' if len(names) > 1 else ''} {about} take{'s' if len(names) == 1 else ''} {mean:.1%} of the "
+                    f"gradient in epoch {clock.epoch + 1}: {self.advice.weight(self.stage, heaviest, weight)}",
                 )  # fmt: skip
 
     def _ranks(self, found: Measured, clock: Clock) -> Iterable[Warned]:
