@@ -26,7 +26,8 @@ from stillery.recipe import Match, Prediction, Recipe, Stage
 
 
 def flat(student, teacher):
-    sides = [torch.nn.ModuleList(torch.nn.Linear(width, 8, bias=False) for width in side) for side in (student, teacher)]
+    sides = [torch.nn.ModuleList(torch.nn.Linear(width, 8, bias=False) for width in side)
+             for side in (student, teacher)]
     for one in (*sides[0], *sides[1]):
         one.weight.data = torch.linspace(1, 2, 8)[:, None] * torch.linspace(-1, 1, one.in_features)
     return Projection(*sides, shared=False)

@@ -169,7 +169,7 @@ class Guards:
     def _shares(self, found: Measured, clock: Clock) -> Iterable[Warned]:
         """Terms with all the gradient, each by itself, or those of layers together: a weight may be that of several."""
         layers = sorted(name for name in found.shares if name not in _PREDICTIONS)
-        groups = {(name,): share for name, share in found.shares.items()}
+        groups: dict[tuple[str, ...], float] = {(name,): share for name, share in found.shares.items()}
         if len(layers) > 1 and not any(share > SHARE for share in found.shares.values()):
             groups[tuple(layers)] = sum(found.shares[name] for name in layers)
         self._heavy = {names: [*self._heavy.get(names, []), share] for names, share in groups.items() if share > SHARE}
@@ -178,10 +178,11 @@ class Guards:
                 mean = sum(shares) / len(shares)
                 heaviest = max(names, key=found.shares.__getitem__)
                 weight, about = found.weights[heaviest], " + ".join(names)
+                take = f"term {about} takes" if len(names) == 1 else f"terms {about} take"
                 yield self._warned(
                     "gradient share", about, clock, {"share": mean, "shares": shares, "weight": weight},
-                    f"term{'s' if len(names) > 1 else ''} {about} take{'s' if len(names) == 1 else ''} {mean:.1%} of the "
-                    f"gradient in epoch {clock.epoch + 1}: {self.advice.weight(self.stage, heaviest, weight)}",
+                    f"{take} {mean:.1%} of the gradient in epoch {clock.epoch + 1}: "
+                    f"{self.advice.weight(self.stage, heaviest, weight)}",
                 )  # fmt: skip
 
     def _ranks(self, found: Measured, clock: Clock) -> Iterable[Warned]:
