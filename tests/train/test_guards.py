@@ -310,7 +310,7 @@ def test_one_answer_after_an_epoch_is_named_once(
     one = warned(trained("always", ONE, ONE, ONE))["one answer"]
     assert (one["epoch"], one["step"], one["expected"], one["lr"]) == (1, 8, 0.6, 1e-3)
     assert one["message"].startswith(
-        "warning: after 1 epochs every one of 50 dev examples gets the class positive, which 60.0% should get: "
+        "warning: after 1 epoch every one of 50 dev examples gets the class positive, which 60.0% should get: "
     )
     assert trained("never", None, None, None).warnings == []
     assert trained("at first", ONE, None, epochs=1, eval_every=4).warnings == [], "half an epoch says nothing yet"

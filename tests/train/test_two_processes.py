@@ -70,5 +70,7 @@ def test_two_processes_of_6_equal_one_of_12(method: str, calm_teacher: Path, rev
     assert len(logs[0]) == len(logs[1])
     first = [json.loads(lines[0])["terms"] for lines in logs]
     assert first[1] == pytest.approx(first[0], rel=1e-4), "what is logged is of all processes"
-    metrics = [json.loads((tmp_path / name / "metrics.json").read_text())["metrics"] for name in ("one", "two")]
-    assert metrics[0] == pytest.approx(metrics[1], abs=7)
+    found = [json.loads((tmp_path / name / "metrics.json").read_text()) for name in ("one", "two")]
+    assert found[0]["metrics"] == pytest.approx(found[1]["metrics"], abs=7)
+    warned = [[(one["guard"], one["about"], one["step"]) for one in each["warnings"]] for each in found]
+    assert warned[0] == warned[1] and len(set(warned[0])) == len(warned[0]), "said by one process, once"

@@ -160,7 +160,7 @@ class Guards:
         epochs = (clock.stage_step + 1) / self.per_epoch
         expected = "" if one.expected is None else f", which {one.expected:.1%} should get"
         line = (
-            f"after {epochs:.3g} epochs every one of {one.examples} dev examples gets {one.answer}{expected}: "
+            f"after {epochs:.3g} epoch{'' if epochs == 1 else 's'} every one of {one.examples} dev examples gets {one.answer}{expected}: "
             f"{self.advice.one_answer()}"
         )
         numbers = {"answer": one.answer, "examples": one.examples, "expected": one.expected, "lr": lr}
