@@ -119,7 +119,11 @@ def changes(method: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("method", methods.names())
 def test_two_processes_of_6_equal_one_of_12(method: str, divided: Callable[[str], Path]) -> None:
-    assert_alike(divided("one") / method, divided("two") / method)
+    runs = [divided(way) / method for way in ("one", "two")]
+    assert_alike(*runs)
+    warnings = [json.loads((run / "metrics.json").read_text())["warnings"] for run in runs]
+    warned = [[(one["guard"], one["about"], one["step"]) for one in each] for each in warnings]
+    assert warned[0] == warned[1] and len(set(warned[0])) == len(warned[0]), "said by one process, once"
 
 
 @pytest.mark.parametrize("method", ACCUMULATED)

@@ -6,14 +6,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from stillery.data.examples import Examples, Parts
-from stillery.evaluate.metrics import agreement, majority_collapse, score
-from stillery.evaluate.predictions import predict_logits
+from stillery.data.labels import Labels
+from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
+from stillery.evaluate.predictions import named_sets, predict_logits
 from stillery.jobs.card import Facts
 from stillery.jobs.finish import Result, Scored, finish
 from stillery.jobs.inputs import token_limit, tokens_of
@@ -21,8 +23,12 @@ from stillery.jobs.run import Prepared
 from stillery.jobs.settings import Distill
 from stillery.terms import Kind
 from stillery.train.loop import Outcome, TrainingData
+from stillery.train.scores import OneAnswer, Scores
 
 __all__ = ["Classification"]
+
+_HARDLY = 0.01
+"""Scores that differ less than this part of what the labels do are one score."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -107,8 +113,11 @@ class ClassificationWork:
         dev = self.scored["dev"]
         logits = self._logits(model, "dev")
         if dev.examples.labels is not None:
-            return score(dev.examples.labels, logits, dev.labels, dev.metrics)
-        return {"agreement": agreement(logits, self._answers, dev.labels)}
+            gold = dev.examples.labels
+            return Scores(score(gold, logits, dev.labels, dev.metrics), _one_answer(logits, gold, dev.labels))
+        theirs = predicted(self._answers, dev.labels)
+        metrics = {"agreement": agreement(logits, self._answers, dev.labels)}
+        return Scores(metrics, _one_answer(logits, theirs, dev.labels))
 
     @cached_property
     def _answers(self) -> NDArray[np.float32]:
@@ -146,6 +155,23 @@ class ClassificationWork:
                 several_labels=parts.labels.multi, start=prepared.start.record() if prepared.start else None,
             ),
         )  # fmt: skip
+
+
+def _one_answer(logits: NDArray[Any], expected: NDArray[Any], labels: Labels) -> OneAnswer | None:
+    """The answer that all examples are given, if it is one; of scores one that hardly differs where labels do."""
+    found = predicted(logits, labels)
+    if labels.regression:
+        if found.std() >= _HARDLY * expected.std():
+            return None
+        return OneAnswer(answer=f"the score {found.mean():.3g}", examples=len(found))
+    if not majority_collapse(logits, labels):
+        return None
+    if labels.multi:
+        names = named_sets(found[:1], labels)[0]
+        answer = f"the labels {', '.join(names)}" if names else "no label"
+        return OneAnswer(answer=answer, examples=len(found), expected=float((expected == found).all(axis=1).mean()))
+    share = float((expected == found).mean())
+    return OneAnswer(answer=f"the class {labels.names[found[0]]}", examples=len(found), expected=share)
 
 
 def _pad(prepared: Prepared) -> int:

@@ -125,6 +125,8 @@ def finish(
         "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
         "dev_best": outcome.best, "dev_last": outcome.last,
     }  # fmt: skip
+    if outcome.warnings is not None:
+        metrics["warnings"] = outcome.warnings
     if outcome.store_choices:
         metrics["training"] |= {
             "teacher_store_seconds": outcome.store_seconds, "teacher_store": outcome.store_choices,

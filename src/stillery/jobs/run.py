@@ -11,6 +11,7 @@ from accelerate import Accelerator
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.faults import Fault, Gathered
+from stillery.jobs.advice import RunAdvice
 from stillery.jobs.division import for_processes
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import begin, is_done, read_metrics, write_json
@@ -222,6 +223,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         ),
         policy=prepared.policy,
         storing=run.storing if isinstance(run, Distill) else None,
+        advice=RunAdvice(run),
     )
     result = None
     if accelerator.is_main_process:

@@ -154,6 +154,8 @@ class WritingWork:
             "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
             "dev_best": outcome.best, "dev_last": outcome.last,
         }  # fmt: skip
+        if outcome.warnings is not None:
+            metrics["warnings"] = outcome.warnings
         if facts.start is not None:
             metrics["start"] = facts.start
         if self.own is not None:

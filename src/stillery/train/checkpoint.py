@@ -40,7 +40,7 @@ _BEGUN = "begun.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come: the counters that are not a function of the step, and how the store was chosen."""
+    """How far a run has come: the counters that are not a function of the step, how the store was chosen, warnings."""
 
     step: int = 0
     seconds: float = 0.0
@@ -53,6 +53,7 @@ class Progress:
     stored: list[int] | None = None
     store_seconds: float = 0.0
     store_choices: list[dict[str, Any]] = field(default_factory=list)
+    warnings: list[dict[str, Any]] = field(default_factory=list)
 
     def after(self, **changes: Any) -> Progress:
         """The same with some counters changed."""

@@ -22,13 +22,14 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from stillery.models.attention import for_any_length, unread_masks
-from stillery.progress import Bar, bar
+from stillery.progress import Bar, bar, say
 from stillery.train import checkpoint
 from stillery.train.ahead import ahead
 from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
 from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.graph import graphs_for
+from stillery.train.guards import Advice, Guards, Plain, Warned
 from stillery.train.heap import held_heap
 from stillery.train.lessons import clock_at, lengths_of, lessons_of
 from stillery.train.log import RunLog
@@ -58,7 +59,8 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 class Outcome:
     """What a training run came to; `best` and `last` are the dev part's metrics at those scorings.
 
-    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how.
+    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how. The
+    `warnings` are what guards found; None where there were none.
     """
 
     steps: int
@@ -69,6 +71,7 @@ class Outcome:
     last: Mapping[str, float] | None = None
     store_seconds: float = 0.0
     store_choices: Sequence[Mapping[str, Any]] = ()
+    warnings: Sequence[Mapping[str, Any]] | None = None
 
 
 def accelerator_for(precision: str) -> Accelerator:
@@ -96,12 +99,13 @@ def train(
     supplementary_teacher: LiveTeacher | None = None,
     policy: OnPolicy | None = None,
     storing: Storing | None = None,
+    advice: Advice | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
     The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it. With a
     `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
-    read from disk; without it, it never is.
+    read from disk; without it, it never is. `advice` ends the lines of guards.
     """
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
     total = run_steps(settings.epochs, len(data), window, settings.max_steps)
@@ -145,7 +149,7 @@ def train(
                         module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
                         teacher=taught.teachers[index],
                         score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
-                        policy=policy,
+                        policy=policy, advice=advice or Plain(),
                     )  # fmt: skip
                 start += length
     finally:
@@ -168,6 +172,7 @@ def train(
         last=progress.last,
         store_seconds=progress.store_seconds,
         store_choices=progress.store_choices,
+        warnings=progress.warnings if settings.guards else None,
     )
 
 
@@ -191,6 +196,7 @@ def _stage(
     log: RunLog | None,
     shown: Bar,
     policy: OnPolicy | None,
+    advice: Advice,
 ) -> Progress:
     """Run one stage from where the run stands to the stage's end, with an optimiser of its own."""
     device, recipe = accelerator.device, objective.stages[stage]
@@ -215,6 +221,12 @@ def _stage(
     )  # fmt: skip
     steps = range(progress.step, start + length)
     telling = Telling(accelerator)
+    guards: Guards | None = None
+    if settings.guards and accelerator.is_main_process:
+        guards = Guards(
+            take, stage, length=length, per_epoch=per_epoch, graphs=graphs is not None, advice=advice,
+            before=progress.warnings,
+        )  # fmt: skip
     module.train()
 
     with own_stream(device), closing(ahead(prepare, steps, AHEAD if device.type == "cuda" else 0)) as prepared:
@@ -222,6 +234,8 @@ def _stage(
             began = time.perf_counter()
             parts, whole = next(prepared)
             clock = clock_of(step)
+            if guards is not None and guards.due(clock):
+                progress = _told(guards.look(parts[0], clock), progress, log)
             rate = learning_rate(settings.lr, step - start, length, settings.warmup)
             set_rate(optimiser, rate)
             last = step + 1 == start + length
@@ -251,7 +265,10 @@ def _stage(
             progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
             shown.advance()
             if score is not None and scores:
-                progress = _scored(score(objective.student), progress, objective, settings, folder, log)
+                metrics = score(objective.student)
+                progress = _scored(metrics, progress, objective, settings, folder, log)
+                if guards is not None:
+                    progress = _told(guards.scored(metrics, clock, lr=settings.lr), progress, log)
                 module.train()
             if saves and not last and not progress.stopped:
                 if accelerator.is_main_process:
@@ -261,6 +278,15 @@ def _stage(
             if progress.stopped:
                 break
     return progress
+
+
+def _told(found: Sequence[Warned], progress: Progress, log: RunLog | None) -> Progress:
+    """Say what guards found, and write it down."""
+    for one in found:
+        say(one.line)
+        if log is not None:
+            log.write("warning", one.step, **{name: value for name, value in one.record().items() if name != "step"})
+    return progress.after(warnings=[*progress.warnings, *(one.record() for one in found)])
 
 
 def _scored(

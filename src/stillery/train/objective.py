@@ -7,7 +7,7 @@ adding the parts up over the accumulation window and over processes gives the wh
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -26,15 +26,20 @@ from stillery.recipe import Clock, Match, Rows, Stage
 from stillery.terms import Kind, Mixed, judges_of, modules_of, stage_terms
 from stillery.train.needs import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
 
-__all__ = ["Losses", "Needs", "Objective", "needs_of", "pairs_of", "rows_of", "shown_by"]
+__all__ = ["Losses", "Needs", "Objective", "Watch", "needs_of", "pairs_of", "rows_of", "shown_by"]
+
+
+Watch = Callable[[str, int, tuple[Tensor, Tensor], tuple[Tensor, Tensor]], None]
+"""Is given a match, the number of its pair, and the student's and the teacher's rows before and behind a projection."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Losses:
-    """The weighted total and every term under its own name, unweighted."""
+    """The weighted total, every term under its own name, unweighted, and the weights."""
 
     total: Tensor
     terms: dict[str, Tensor]
+    weights: dict[str, float]
 
 
 class Objective(nn.Module):
@@ -92,12 +97,13 @@ class Objective(nn.Module):
         mixed: Mixed | None = None,
         index: Tensor | None = None,
         generated: bool = False,
+        watch: Watch | None = None,
     ) -> Losses:
         """The losses of a micro-batch that holds `share` of its optimiser step's rows.
 
         `teacher` is what the teacher showed of each view, `mixed` how the batch is mixed where the stage mixes,
         `index` where its examples are in the training part. Targets that the student wrote itself (`generated`) are
-        no labels to learn.
+        no labels to learn. `watch` is given what goes into every projection and what comes out.
         """
         stage = self.stages[clock.stage]
         stage = replace(stage, hard_weight=0.0) if generated else stage
@@ -106,6 +112,9 @@ class Objective(nn.Module):
         # The models may run in half precision; what they showed is measured in full. Logits over a vocabulary are
         # widened by who measures them, a few tokens at a time: a wide copy would be the largest tensor of the step.
         keep = self.kind == "text"
+        projections = self._of_stage(self.projections, clock)
+        if watch is not None:
+            projections = {name: _Watched(name, one, watch) for name, one in projections.items()}
         with torch.autocast(inputs["input_ids"].device.type, enabled=False):
             terms = stage_terms(
                 stage,
@@ -114,7 +123,7 @@ class Objective(nn.Module):
                 labels,
                 clock,
                 kind=self.kind,
-                projections=self._of_stage(self.projections, clock),
+                projections=projections,
                 flows={
                     name: partial(flow, share=held[name]) if isinstance(flow, Transport) else flow
                     for name, flow in self._of_stage(self.flows, clock).items()
@@ -133,7 +142,7 @@ class Objective(nn.Module):
         total = value * weights[first]
         for name, value in others:
             total = torch.add(total, value, alpha=weights[name])
-        return Losses(total=total, terms=parts)
+        return Losses(total=total, terms=parts, weights={name: weights[name] for name in parts})
 
     def _of_stage(self, modules: nn.ModuleDict, clock: Clock) -> dict[str, nn.Module]:
         key = str(clock.stage)
@@ -183,6 +192,20 @@ def _held(match: Match, share: float) -> float:
     A process that was left without examples runs one that does not count, not in a sum either.
     """
     return float(share > 0) if match.reduction == "sum" else share
+
+
+class _Watched(nn.Module):
+    """A projection that tells what it is given and what it makes of it; every pair goes through it by itself."""
+
+    def __init__(self, name: str, projection: nn.Module, watch: Watch) -> None:
+        super().__init__()
+        self.name, self.projection, self.watch = name, projection, watch
+
+    def forward(self, student: Tensor, teacher: Tensor, slot: int) -> tuple[Tensor, Tensor]:
+        """Project the rows of pair number `slot`."""
+        made: tuple[Tensor, Tensor] = self.projection(student, teacher, slot)
+        self.watch(self.name, slot, (student, teacher), made)
+        return made
 
 
 def _part(value: Tensor, share: float) -> Tensor:

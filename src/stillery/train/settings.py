@@ -46,6 +46,9 @@ class Training:
     )
     log_every: int = setting(20, "Write the loss terms to the log every N steps.", least=1)
     grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.")
+    guards: bool = setting(
+        True, "Warn of one term with all the gradient, projections that lose rank, one answer for all."
+    )
     tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.")
 
 

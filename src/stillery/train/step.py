@@ -63,6 +63,14 @@ class Step:
 
     def losses(self, part: Part, clock: Clock) -> Losses:
         """The losses of one micro-batch."""
+        losses: Losses = self.module(
+            part.batch.inputs, part.batch.labels, self.shown(part, clock), clock, part.share, part.mixed, part.places,
+            part.batch.generated,
+        )  # fmt: skip
+        return losses
+
+    def shown(self, part: Part, clock: Clock) -> dict[str, Trace]:
+        """What the teacher shows of each view of a micro-batch."""
         objective, inputs = self.objective, part.batch.inputs
         stage = objective.stages[clock.stage]
         shown: dict[str, Trace] = {}
@@ -76,10 +84,7 @@ class Step:
                         inputs, needs, None if plain else part.mixed, part.kept if plain else None,
                         logits=plain and stage.prediction is not None,
                     )  # fmt: skip
-        losses: Losses = self.module(
-            inputs, part.batch.labels, shown, clock, part.share, part.mixed, part.places, part.batch.generated
-        )
-        return losses
+        return shown
 
     def backward(self, losses: Losses) -> None:
         """Add the gradients of a micro-batch."""

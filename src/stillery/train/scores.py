@@ -1,0 +1,27 @@
+"""What a score of the dev part says beside its metrics: that all its examples were given one answer."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["OneAnswer", "Scores"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class OneAnswer:
+    """The one answer that a model gives every example, in words.
+
+    `expected` is the share of the examples that should have been given it, where that can be said.
+    """
+
+    answer: str
+    examples: int
+    expected: float | None = None
+
+
+class Scores(dict[str, float]):
+    """Metrics by name, and the one answer all examples were given, if they were."""
+
+    def __init__(self, metrics: dict[str, float], one_answer: OneAnswer | None = None) -> None:
+        super().__init__(metrics)
+        self.one_answer = one_answer
