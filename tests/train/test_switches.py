@@ -151,7 +151,7 @@ def test_schedules_keep_every_loss() -> None:
     layers, last = switched(methods.build("pkd"), Switches(schedule="sequential"), "pkd").stages
     assert [match.name for match in layers.matches] == ["patience"]
     assert layers.hard_weight == 0 and layers.prediction is None
-    assert replace(last, name="train", matches=layers.matches) == methods.build("pkd").stages[0]
+    assert replace(last, name="train", matches=layers.matches, least_steps=0) == methods.build("pkd").stages[0]
 
 
 @pytest.mark.parametrize("name", methods.names())

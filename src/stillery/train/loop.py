@@ -21,6 +21,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
 
+from stillery.bound import check_measured
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.progress import Bar, bar
 from stillery.train import checkpoint
@@ -103,6 +104,7 @@ def train(
     `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
     read from disk; without it, it never is.
     """
+    check_measured(objective.stages)
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
     total = run_steps(settings.epochs, len(data), window, settings.max_steps)
     lengths = lengths_of(objective.stages, total)
