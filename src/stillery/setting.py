@@ -45,20 +45,23 @@ def setting(
     most: float | None = None,
     above: float | None = None,
     choices: Choices | None = None,
+    offers: Choices | None = None,
     blank: bool = False,
 ) -> Any:
-    """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them."""
-    limits = {"least": least, "most": most, "above": above, "choices": choices, "blank": blank}
+    """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them.
+
+    What it `offers` is shown like choices, and looked at by who uses it.
+    """
+    limits = {"least": least, "most": most, "above": above, "choices": choices, "offers": offers, "blank": blank}
     return field(default=default, metadata={"help": help, **limits})
 
 
 def choices_of(item: dataclasses.Field[Any]) -> tuple[str, ...] | None:
     """What a setting may be, where that is one of some words."""
-    return _choices(item.metadata)
+    return _found(item.metadata["choices"]) or _found(item.metadata["offers"])
 
 
-def _choices(limits: Mapping[str, Any]) -> tuple[str, ...] | None:
-    choices: Choices | None = limits.get("choices")
+def _found(choices: Choices | None) -> tuple[str, ...] | None:
     return choices() if callable(choices) else choices
 
 
@@ -85,7 +88,7 @@ def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
         return f"{name} is empty: give a text, or leave it out"
     if kind is float and not math.isfinite(value):
         return f"{name} is {value!r}: give a finite number"
-    choices = _choices(limits)
+    choices = _found(limits.get("choices"))
     if choices and value not in choices:
         return f"{name} is {value!r}: choose from {', '.join(choices)}"
     if limits.get("least") is not None and value < limits["least"]:

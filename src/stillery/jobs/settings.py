@@ -13,7 +13,7 @@ from stillery.faults import Fault, Gathered, nearest
 from stillery.models.choices import HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.setting import Named, make, setting
 from stillery.train.settings import Storing, Training
-from stillery.words import read_along, words
+from stillery.words import method_words, read_along, words
 
 __all__ = [
     "EXAMPLES",
@@ -166,7 +166,7 @@ class StudentSettings:
 class MethodSettings:
     """Which method, and what differs from its defaults."""
 
-    method: str = setting("layer-forward", "Distillation method; see `stillery methods`.")
+    method: str = setting("layer-forward", "Distillation method; see `stillery methods`.", offers=method_words)
     hard_weight: float | None = setting(None, "Weight of the labels' loss.  [default: the method's]", least=0)
     temperature: float | None = setting(None, "Temperature of prediction matching.  [default: the method's]", above=0)
     pair: str | None = setting(None, "Which layers meet, for every match of layers.", choices=partial(words, "pairing"))
