@@ -18,7 +18,7 @@ from stillery.faults import Fault
 from stillery.parts._wide import wide
 from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
-from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy
+from stillery.parts.token_divergence import token_cross_entropy
 from stillery.recipe import (
     Around,
     Batched,
@@ -297,11 +297,11 @@ def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tens
     if kind == "text":
         scored = _targets(shown) != UNSCORED
         said = declare.facts_of(soft.divergence)
-        by_token = TOKEN_DIVERGENCES.get(said.word or "") if said is not None else None
+        by_token = declare.known("token_divergence", said.word) if said is not None and said.word else None
         if by_token is None:
             # One without such a form compares rows of logits.
             return soft.divergence(student[scored], teacher[scored], soft.temperature, soft.square)
-        measured: Tensor = by_token(student, teacher, scored, soft.temperature, soft.square)
+        measured: Tensor = by_token.part(student, teacher, scored, soft.temperature, soft.square)
         return measured
     divergence = logit_mse if kind == "score" else soft.divergence
     return divergence(student, teacher, soft.temperature, soft.square)
