@@ -16,7 +16,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
-PARTS = '''
+PARTS = """
 from __future__ import annotations
 
 import torch
@@ -70,7 +70,7 @@ own_maps = declare.representation(
         name="own_maps", show=show, rows="tokens", needs=("query", "key"), sized=False, heads="own", looks_at="real"
     ),
 )
-'''
+"""
 
 METHODS = '''
 """Somebody et al. (2026), A Method of One's Own."""
@@ -252,7 +252,7 @@ def test_a_run_that_was_killed_goes_on(asked: str, package: Path, tiny_teacher: 
     assert weights[0] == weights[1]
 
 
-WRONG = '''
+WRONG = """
 import torch
 from stillery import declare
 from stillery.parts import pair, represent
@@ -321,7 +321,7 @@ def build_outside():
 
 def build_unsteady():
     return build(unsteady)
-'''
+"""
 
 
 @pytest.fixture

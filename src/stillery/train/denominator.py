@@ -8,6 +8,7 @@ representation, and one that padding or cutting would change is refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import lcm
@@ -238,4 +239,9 @@ def _other_reductions(compared: _Compared, decoder: bool) -> list[str]:
         return []
     said = {word: declare.known("reduction", word) for word in REDUCTIONS}
     rows = [word for word, one in said.items() if one is not None and one.over == "rows" and not one.together]
-    return [word for word in reversed(rows) if _adds_up(compared.match(reduction=word), decoder)]
+    found = []
+    for word in reversed(rows):
+        # Another's reductions may be called otherwise.
+        with suppress(Exception):
+            found += [word] if _adds_up(compared.match(reduction=word), decoder) else []
+    return found
