@@ -76,24 +76,30 @@ def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
 
 
 def settle(asked: argparse.Namespace) -> tuple[dict[Run, dict[str, Any]], list[str]]:
-    """Run everything: a student as soon as its teacher is there, the largest tasks first."""
+    """Run everything: teachers first, then students, method by method, the largest tasks first."""
     began, found, failed = time.time(), {}, []
-    teachers = [Run(model, task, seed) for task in asked.tasks for model in asked.models for seed in asked.seeds]
+    ready = [Run(model, task, seed) for task in asked.tasks for model in asked.models for seed in asked.seeds]
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(asked.workers, mp_context=context) as pool:
-        waiting: dict[Future[dict[str, Any]], Run] = {pool.submit(carry_out, run, asked): run for run in teachers}
-        while waiting:
-            for future in wait(waiting, return_when=FIRST_COMPLETED).done:
-                run = waiting.pop(future)
+        running: dict[Future[dict[str, Any]], Run] = {}
+        while ready or running:
+            while ready and len(running) < asked.workers:
+                ready.sort(
+                    key=lambda run: (asked.methods.index(run.method) if run.method else -1, asked.tasks.index(run.task))
+                )
+                run = ready.pop(0)
+                running[pool.submit(carry_out, run, asked)] = run
+            for future in wait(running, return_when=FIRST_COMPLETED).done:
+                run = running.pop(future)
                 error = future.exception()
                 if error is not None:
                     failed.append(f"{run}: {error}")
                     continue
                 found[run] = future.result()
-                late = asked.limit is not None and time.time() - began > asked.limit
-                if run.method is None and not late:
-                    students = [Run(run.model, run.task, run.seed, method) for method in asked.methods if method]
-                    waiting |= {pool.submit(carry_out, student, asked): student for student in students}
+                if run.method is None:
+                    ready += [Run(run.model, run.task, run.seed, method) for method in asked.methods if method]
+                if asked.limit is not None and time.time() - began > asked.limit:
+                    ready.clear()
                 value = next(iter(found[run]["metrics"].values()))
                 print(f"{time.time() - began:6.0f} s  {run.folder(Path())}  {value:.2f}", flush=True)
                 if len(found) % 20 == 0:

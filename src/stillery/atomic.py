@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_file", "atomic_folder", "remove_leftovers"]
+__all__ = ["atomic_file", "atomic_folder", "remove_leftovers", "remove_whole"]
 
 _MARK = ".stillery-part-"
 
@@ -69,6 +69,13 @@ def _rename_unless_there(part: Path, path: Path) -> None:
         # No folder is renamed onto one with files in it.
         if not path.exists():
             raise
+
+
+def remove_whole(path: Path) -> None:
+    """Remove a folder so that nobody finds half of it: it is there, or it is not."""
+    part = _beside(path)
+    path.rename(part)
+    shutil.rmtree(part, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:

@@ -379,11 +379,12 @@ class Stage:
 class Recipe:
     """A method: its stages, how its student is initialised, and which head the student uses.
 
-    `init` is `auto` where the paper does not say how: the start is then chosen by a short trial of each.
+    `init` is `first`, the source's first layers, unless the paper says otherwise or another start was measured to be
+    better for the method.
     """
 
     stages: tuple[Stage, ...]
-    init: str = "auto"
+    init: str = "first"
     head: str = "fresh"
 
 

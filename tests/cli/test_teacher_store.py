@@ -13,6 +13,9 @@ import torch
 from csv_files import write_csv
 from safetensors.torch import load_file
 
+from stillery.data.locks import Turn
+from stillery.data.tasks import load_task
+
 
 @pytest.fixture
 def distill(command, tiny_teacher: Path, reviews: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -67,6 +70,58 @@ def test_a_teacher_that_was_put_away_is_asked_for_its_answers(
     assert found[0]["metrics"] == found[1]["metrics"] and found[0]["metrics"].keys() == {"agreement"}
     assert found[0]["training"]["dev_last"].keys() == {"agreement"}
     assert [one["used"] for one in found[0]["training"]["teacher_store"]] == [True]
+
+
+def test_a_run_that_need_not_wait_is_one_with_a_live_teacher(distill, tmp_path: Path, monkeypatch) -> None:
+    """Another run stands still with the logits half filled."""
+    monkeypatch.setenv("STILLERY_CACHE_WAIT", "0.5")
+    assert distill("first", "--method", "kd", "--cache", "on").code == 0
+    (logits,) = (tmp_path / "cache" / "teacher").glob("*/blocks.txt")
+    logits.unlink()
+    turn = Turn(logits.parent, "runs/other")
+    assert turn.take()
+    live, alone = (
+        distill(name, "--method", "kd", "--cache", cache) for name, cache in (("live", "off"), ("alone", "on"))
+    )
+    assert (live.code, alone.code) == (0, 0), live.err + alone.err
+    assert f"teacher store: off, for 0.5 s nothing was done by process {os.getpid()} on " in alone.err
+    assert "at logits; the teacher is asked live" in alone.err
+    logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("live", "alone")]
+    losses = [[json.loads(line).get("terms") for line in log] for log in logs]
+    assert losses[0] == losses[1] and losses[0][0].keys() == {"hard", "soft"}
+    one, other = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("live", "alone"))
+    assert all(torch.equal(other[name], value) for name, value in one.items())
+    (choice,) = json.loads((tmp_path / "alone" / "metrics.json").read_text())["training"]["teacher_store"]
+    assert not choice["used"] and "(runs/other, since 20" in choice["why"]
+    turn.let_go()
+    assert "teacher store: on" in distill("again", "--method", "kd", "--cache", "on").err
+
+
+@pytest.mark.slow
+def test_runs_of_many_methods_end_that_share_a_store(tiny_teacher: Path, tmp_path: Path) -> None:
+    """Seven methods, one of them twice, in processes of their own; `pkd` in two that train together."""
+    sentences = load_task("rotten-tomatoes").train
+    # The package sorts by label, so rows are taken from all over it.
+    rows = [
+        (sentences.texts[row].as_py(), ("negative", "positive")[sentences.labels[row]]) for row in range(0, 6600, 3)
+    ]
+    data = write_csv(tmp_path / "reviews.csv", ("text", "label"), rows)
+    names = ["kd", "pkd", "rail-kd", "layer-forward", "layer-reverse", "rail-kd-concat", "tinybert", "layer-forward"]
+    runs = []
+    for number, name in enumerate(names):
+        launcher = ["torch.distributed.run", "--nproc-per-node", "2", "--master-port", "29743", "-m"]
+        arguments = ["distill", "--teacher", tiny_teacher, "--data", data, "--out", tmp_path / str(number), "--layers",
+                     2, "--method", name, "--max-steps", 2, "--batch-size", 8, "--cache", "on"]  # fmt: skip
+        runs.append(subprocess.Popen(
+            [sys.executable, "-m", *(launcher if name == "pkd" else []), "stillery", *map(str, arguments)],
+            stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+            env=os.environ | {"ACCELERATE_USE_CPU": "true", "STILLERY_CACHE": str(tmp_path / "cache")},
+        ))  # fmt: skip
+    said = [run.communicate(timeout=500)[1] for run in runs]
+    for number, run in enumerate(runs):
+        assert run.returncode == 0, said[number]
+        training = json.loads((tmp_path / str(number) / "metrics.json").read_text())["training"]
+        assert [one["used"] for one in training["teacher_store"]] == [True], said[number]
 
 
 @pytest.mark.slow

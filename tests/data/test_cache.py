@@ -13,6 +13,7 @@ import pytest
 
 from stillery.data.cache import Cache, find_cache
 from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
+from stillery.data.locks import Turn, share
 from stillery.faults import Fault
 
 KEYS = [letter * 64 for letter in "abcd"]
@@ -56,6 +57,67 @@ def test_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     for wrong in ("much", "nan", "inf"):
         with pytest.raises(Fault, match=f"STILLERY_CACHE_LIMIT={wrong}: give a number of gigabytes"):
             limit(wrong)
+
+
+def test_how_long_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    def wait(value: str) -> float:
+        monkeypatch.setenv("STILLERY_CACHE_WAIT", value)
+        found = find_cache()
+        assert found is not None
+        return found.wait
+
+    assert (wait(""), wait("0.5"), wait("-1")) == (60.0, 0.5, 0.0)
+    with pytest.raises(Fault, match="STILLERY_CACHE_WAIT=long: give a number of seconds, such as 60"):
+        wait("long")
+
+
+def test_a_turn_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
+    program = """
+import sys
+from pathlib import Path
+from stillery.data.locks import Turn
+turn = Turn(Path(sys.argv[1]), "runs/mine")
+print(turn.take(), flush=True)
+sys.stdin.readline()
+"""
+    start = [sys.executable, "-c", program, str(tmp_path)]
+    other = subprocess.Popen(start, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    assert other.stdout is not None and other.stdout.readline() == "True\n"
+    turn = Turn(tmp_path, "runs/yours")
+    assert not turn.take() and not turn.take()
+    assert turn.holder().startswith(f"process {other.pid} on ") and "(runs/mine, since 20" in turn.holder()
+    turn.let_go()
+    assert not turn.take(), "what was not taken is not given back"
+    assert str(other.pid) in turn.holder(), "nor is the note of another removed"
+    other.kill()
+    other.wait()
+    assert turn.take() and f"process {os.getpid()} on " in turn.holder() and "runs/yours" in turn.holder()
+    again = Turn(tmp_path)
+    assert not again.take(), "nor can one process take it twice"
+    before = again.last_move()
+    turn.moved()
+    assert again.last_move() not in (None, before)
+    turn.let_go()
+    assert again.take()
+    again.let_go()
+    assert again.holder() == "another process" and again.last_move() is None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="there a folder is not moved as long as a file of it is open")
+def test_what_is_read_or_filled_is_not_removed(tmp_path: Path) -> None:
+    cache = Cache(folder=tmp_path, limit=10**9)
+    for key in KEYS[:3]:
+        fill(cache, key, time.time())
+    turn = Turn(cache.place("tokens", KEYS[0]))
+    assert turn.take()
+    with next(cache.place("tokens", KEYS[1]).glob("*")).open("rb") as read:
+        assert share(read.fileno())
+        assert [entry.about[-1] for entry in cache.clear()] == ["c"]
+        assert set(shown(cache)) == set("ab")
+        assert turn.holder().startswith("process "), "nothing of it is gone"
+    turn.let_go()
+    assert {entry.about[-1] for entry in cache.clear()} == set("ab") and not cache.entries()
+    assert not list((tmp_path / "tokens").iterdir())
 
 
 def test_what_was_used_last_stays(tmp_path: Path) -> None:

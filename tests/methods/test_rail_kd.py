@@ -71,12 +71,27 @@ def test_options() -> None:
         "width": (64, {"random_layers"}),
         "shared": (True, {"random_layers"}),
         "frozen_teacher": (False, {"trained random_layers"}),
-        "projections": ("literal", {"random_layers"}),
         "unmasked": (True, {"random_layers"}),
     }
-    Options("rail-kd", case(3, 6, 8), rows).check()
+    narrow = {"projection_start": ("orthogonal", {"random_layers"})}
+    Options("rail-kd", case(3, 6, 8), rows | narrow).check()
+    # Where the widths agree, one matrix can serve both sides.
+    Options("rail-kd", case(3, 6), rows | {"projection_start": ("literal", {"random_layers"})}).check()
     del rows["shared"]
-    Options("rail-kd-concat", case(3, 6, 8), rows).check()
+    Options("rail-kd-concat", case(3, 6, 8), rows | narrow).check()
+
+
+def test_both_projections_begin_alike_and_the_teachers_stays() -> None:
+    for name in ("rail-kd", "rail-kd-concat"):
+        maps = case(3, 6).terms(name, Clock())[1]["random_layers"]
+        for ours, theirs in zip(maps.student, maps.teacher, strict=True):
+            assert torch.equal(ours.weight, theirs.weight)
+            assert ours.weight.requires_grad and not theirs.weight.requires_grad
+        literal = {"projection_start": "literal", "frozen_teacher": False}
+        maps = case(3, 6).terms(name, Clock(), **literal)[1]["random_layers"]
+        for ours, theirs in zip(maps.student, maps.teacher, strict=True):
+            assert not torch.equal(ours.weight, theirs.weight)
+            assert ours.weight.requires_grad and theirs.weight.requires_grad
 
 
 def identity(width: int, slots: int) -> Projection:

@@ -1,4 +1,4 @@
-"""What of a model matters: layers that do nothing, heads and neurons that are silent, whatever the padding and order."""
+"""What matters in a model: layers that do nothing, silent heads and neurons, whatever the padding and order."""
 
 from __future__ import annotations
 

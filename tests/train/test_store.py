@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import json
 import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -22,6 +24,7 @@ from transformers import PreTrainedModel
 from stillery import methods
 from stillery.data.batches import Batch, padded_to
 from stillery.data.cache import Cache, find_cache
+from stillery.data.locks import Turn
 from stillery.data.tasks import load_task
 from stillery.data.tokens import tokenise
 from stillery.faults import Fault
@@ -530,6 +533,153 @@ def test_of_two_processes_one_fills(teacher: Loaded, tiny_teacher: Path) -> None
     assert [file.missing() for file in store.files.values()] == [[], []]
 
 
+@dataclasses.dataclass(frozen=True)
+class Scene:
+    """What eight processes at one store said at their end, and the folder of its arrays."""
+
+    ended: dict[int, dict]
+    folder: Path
+
+    def written(self, key: str) -> list[int]:
+        lines = (self.folder / key / "blocks.txt").read_text().split("\n")
+        return [int(line.split()[0]) for line in lines if line]
+
+
+@pytest.fixture(scope="module")
+def scenes(tiny_teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Scene]:
+    """What `fillers.py` says of each of its scenes."""
+    folder = tmp_path_factory.mktemp("scenes")
+    program = [sys.executable, str(Path(__file__).with_name("fillers.py")), str(tiny_teacher), str(folder)]
+    done = subprocess.run(
+        program, capture_output=True, text=True, timeout=300, env=os.environ | {"TOKENIZERS_PARALLELISM": "false"}
+    )
+    assert done.returncode == 0, done.stderr
+    lines = [json.loads(line) for line in done.stdout.splitlines()]
+    return {
+        name: Scene({line["number"]: line for line in lines if line["scene"] == name}, folder / name / KIND)
+        for name in ("together", "killed", "stopped")
+    }
+
+
+def test_of_runs_with_arrays_in_common_each_fills_some_and_none_waits_for_itself(scenes: dict[str, Scene]) -> None:
+    scene = scenes["together"]
+    assert sorted(scene.ended) == list(range(8))
+    for line in scene.ended.values():
+        assert line["fault"] is None
+        whole = max((scene.folder / key / "blocks.txt").stat().st_mtime for key in line["keys"])
+        assert line["ended"] - whole < 5, "none waits longer than the filling takes"
+    arrays = {key for line in scene.ended.values() for key in line["keys"]}
+    assert len(arrays) == 7 and all(scene.written(key) == [0, 1, 2] for key in arrays), "no block is filled twice"
+
+
+def test_what_a_killed_process_has_filled_is_filled_no_more(scenes: dict[str, Scene]) -> None:
+    scene, whole = scenes["killed"], scenes["together"]
+    assert sorted(scene.ended) == list(range(1, 8)) and all(line["fault"] is None for line in scene.ended.values())
+    for key in {key for line in scene.ended.values() for key in line["keys"]}:
+        assert scene.written(key) == [0, 1, 2]
+        assert (scene.folder / key / "values.bin").read_bytes() == (whole.folder / key / "values.bin").read_bytes()
+    assert scene.ended[5]["seen"] in (0, 1100 - CPU_BLOCK), "those it had not come to, by whoever was first"
+
+
+def test_a_stopped_process_holds_up_nobody_for_long(scenes: dict[str, Scene]) -> None:
+    scene, whole = scenes["stopped"], scenes["together"]
+    first = scene.ended.pop(0)
+    for number, line in scene.ended.items():
+        shared = set(line["keys"]) & set(first["keys"])
+        if shared:
+            assert f"for 4 s nothing was done by process {first['process']} on " in line["fault"], number
+            assert "(run 0, since " in line["fault"] and "logits" in line["fault"]
+        else:
+            assert line["fault"] is None, number
+    assert sum(line["fault"] is None for line in scene.ended.values()) == 4
+    # Woken up, it fills what it was at.
+    assert first["fault"] is None and first["seen"] == 1100
+    for key in first["keys"]:
+        assert scene.written(key) == [0, 1, 2]
+        assert (scene.folder / key / "values.bin").read_bytes() == (whole.folder / key / "values.bin").read_bytes()
+
+
+@pytest.fixture
+def standstill(student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData) -> Iterator[None]:
+    """Somebody has the turn at the tokens that `layer-forward` needs, and does nothing; the logits are whole."""
+    objective = Objective(student_of(2), methods.build("layer-forward").stages, teacher=teacher_sizes, seed=0)
+    stored = teachers_of(objective, teacher, data)[0]
+    assert isinstance(stored, StoredTeacher)
+    del stored
+    store = store_of(teacher, data, {What("logits"), What("hidden", 4)})
+    turn = Turn(store.files[What("hidden", 4)].folder, "runs/other")
+    assert turn.take()
+    (turn.folder / "blocks.txt").unlink()
+    yield
+    turn.let_go()
+
+
+def test_a_run_does_not_wait_for_one_that_does_nothing(
+    standstill: None, student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData,
+    monkeypatch: pytest.MonkeyPatch, capsys,
+) -> None:  # fmt: skip
+    monkeypatch.setenv("STILLERY_CACHE_WAIT", "1.5")
+    kd, forward = (
+        Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
+        for name in ("kd", "layer-forward")
+    )
+    assert isinstance(teachers_of(forward, teacher, data)[0], LiveTeacher)
+    said = capsys.readouterr().err
+    holder = f"process {os.getpid()} on "
+    assert f"teacher store: waiting for {holder}" in said
+    assert f"teacher store: off, for 1.5 s nothing was done by {holder}" in said
+    assert "(runs/other, since 20" in said and "at tokens of layer 4; the teacher is asked live" in said
+    assert isinstance(teachers_of(kd, teacher, data)[0], StoredTeacher), "another array is no matter of theirs"
+    assert "waiting" not in capsys.readouterr().err
+    lessons = lessons_of(forward, [data], {"task": LiveTeacher(teacher.model)}, [12], 16, 0, 4)
+    with pytest.raises(Fault, match=r"read from the teacher store, which is not possible now: for 1\.5 s nothing was"):
+        stage_teachers(lessons, forward, ON, accelerator_for("fp32"), batch_size=16, before=[0])
+    assert "asked live" not in capsys.readouterr().err
+
+
+def test_a_run_waits_for_one_that_is_slow(
+    student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As long as it moves, however long that takes."""
+    monkeypatch.setenv("STILLERY_CACHE_WAIT", "1")
+    store = store_of(teacher, data, {What("logits")})
+    assert store.fill(LIMIT) is None
+    file, looked = store.files[What("logits")], []
+    lines = (file.folder / "blocks.txt").read_text()
+    (file.folder / "blocks.txt").unlink()
+    turn = Turn(file.folder)
+    assert turn.take()
+
+    def moves_on(seconds: float) -> None:
+        sleep(0.3)
+        looked.append(seconds)
+        turn.moved()
+        if len(looked) == 8:
+            (file.folder / "blocks.txt").write_text(lines)
+
+    sleep = time.sleep
+    monkeypatch.setattr("stillery.train.store_turns.time.sleep", moves_on)
+    with counted(teacher.model) as seen:
+        assert store_of(teacher, data, {What("logits")}).fill(LIMIT) is None
+    assert len(looked) == 8 and len(seen) == 1, "one example tells how wide the array is; its turn is not needed"
+    turn.let_go()
+
+
+def test_who_is_stopped_while_waiting_stops(standstill: None, teacher, data: TrainingData, monkeypatch) -> None:
+    def interrupted(_: float) -> None:
+        raise KeyboardInterrupt
+
+    arrays = {What("first"), What("hidden", 4)}
+    monkeypatch.setattr("stillery.train.store_turns.time.sleep", interrupted)
+    store = store_of(teacher, data, arrays)
+    with pytest.raises(KeyboardInterrupt):
+        store.fill(LIMIT)
+    assert not store.files[What("first")].missing(), "what nobody was at is filled before"
+    other = Turn(store.files[What("first")].folder)
+    assert other.take(), "nothing is held"
+    other.let_go()
+
+
 def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys) -> None:
     kd, forward = (
         Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
@@ -592,14 +742,20 @@ def test_a_whole_array_is_read_where_nothing_can_be_written(
 ) -> None:
     objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
     teachers_of(objective, teacher, data)
-    really = Path.open
+    really, opened = Path.open, os.open
 
     def read_only(path: Path, mode: str = "r", *given, **named):
         if set(mode) & set("aw+x"):
             raise OSError(30, "Read-only file system")
         return really(path, mode, *given, **named)
 
+    def read_only_too(path, flags: int, *given, **named) -> int:
+        if flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT):
+            raise OSError(30, "Read-only file system")
+        return opened(path, flags, *given, **named)
+
     monkeypatch.setattr(Path, "open", read_only)
+    monkeypatch.setattr(os, "open", read_only_too)
     assert isinstance(teachers_of(objective, teacher, data)[0], StoredTeacher)
 
 

@@ -7,6 +7,7 @@ from. An entry holds arrays and a `meta.json`; how it is read and written is in 
 from __future__ import annotations
 
 import json
+import math
 import os
 import re
 import shutil
@@ -16,8 +17,8 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from stillery.atomic import remove_leftovers
-from stillery.data.locks import locked
+from stillery.atomic import remove_leftovers, remove_whole
+from stillery.data.locks import unused
 from stillery.faults import Fault
 from stillery.progress import say
 
@@ -27,6 +28,7 @@ META = "meta.json"
 KEY = re.compile("[0-9a-f]{64}")
 GIGABYTE = 10**9
 DEFAULT_LIMIT = 5.0
+DEFAULT_WAIT = 60.0
 # A part this old belongs to a process that was killed: no entry takes that long to write.
 ABANDONED_SECONDS = 24 * 3600
 
@@ -44,10 +46,11 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """A cache folder and the most bytes it may hold of a kind."""
+    """A cache folder, the most bytes it may hold of a kind, and how many seconds another may do nothing in its turn."""
 
     folder: Path
     limit: int
+    wait: float = DEFAULT_WAIT
 
     def place(self, kind: str, key: str) -> Path:
         """The folder of an entry, there or not; `key` is a sha256 in hexadecimal."""
@@ -76,15 +79,23 @@ class Cache:
         """Remove every entry that no process holds, and return those that are gone."""
         found = self.entries()
         for entry in found:
-            with suppress(OSError), locked([entry.path, *entry.path.iterdir()], wait=False) as free:
-                if free:
-                    self._remove([entry])
+            self.remove_unused(entry)
+        self._remove_abandoned()
         return [entry for entry in found if not entry.path.exists()]
+
+    def remove_unused(self, entry: Entry) -> None:
+        """Remove an entry, unless a process fills or reads it."""
+        with suppress(OSError), unused(entry.path) as free:
+            if free:
+                remove_whole(entry.path)
 
     def _remove(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
             # Another process may be faster, or may not let go of a file; what stays is tried again next time.
             shutil.rmtree(entry.path, ignore_errors=True)
+        self._remove_abandoned()
+
+    def _remove_abandoned(self) -> None:
         for kind in self.folder.glob("*/"):
             with suppress(OSError):
                 remove_leftovers(kind, older_than=ABANDONED_SECONDS)
@@ -95,7 +106,7 @@ def find_cache() -> Cache | None:
 
     It is `$STILLERY_CACHE`, else `$XDG_CACHE_HOME/stillery`, else `~/.cache/stillery`; `STILLERY_CACHE=off` turns it
     off. `$STILLERY_CACHE_LIMIT` is the most it may hold of each kind, in gigabytes; what teachers showed has a limit of
-    its own (`--cache-limit`).
+    its own (`--cache-limit`). `$STILLERY_CACHE_WAIT` is for how many seconds of standstill a run waits for another.
     """
     named = os.environ.get("STILLERY_CACHE", "").strip()
     if named.casefold() == "off":
@@ -106,7 +117,9 @@ def find_cache() -> Cache | None:
     except RuntimeError:
         # There is no home folder, as for some services.
         return None
-    return Cache(folder=folder, limit=_limit())
+    limit = _number("STILLERY_CACHE_LIMIT", DEFAULT_LIMIT, "gigabytes, such as 5") * GIGABYTE
+    wait = _number("STILLERY_CACHE_WAIT", DEFAULT_WAIT, "seconds, such as 60")
+    return Cache(folder=folder, limit=int(limit), wait=wait)
 
 
 @cache
@@ -115,13 +128,13 @@ def say_once(line: str) -> None:
     say(line)
 
 
-def _limit() -> int:
-    written = os.environ.get("STILLERY_CACHE_LIMIT", "").strip() or str(DEFAULT_LIMIT)
-    try:
-        gigabytes = float(written)
-        return int(max(gigabytes, 0) * GIGABYTE)
-    except (ValueError, OverflowError):
-        raise Fault(f"STILLERY_CACHE_LIMIT={written}: give a number of gigabytes, such as 5") from None
+def _number(name: str, usual: float, kind: str) -> float:
+    """A number that an environment variable gives, not below 0."""
+    written = os.environ.get(name, "").strip() or str(usual)
+    with suppress(ValueError):
+        if math.isfinite(number := float(written)):
+            return max(number, 0.0)
+    raise Fault(f"{name}={written}: give a number of {kind}")
 
 
 def _entry(path: Path) -> Entry | None:

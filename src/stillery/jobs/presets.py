@@ -118,13 +118,13 @@ PRESETS: dict[str, Preset] = {
     **{f"ild-rtc-4-{task}": _ild_rtc(4, alpha, float(beta), lr) for task, alpha, beta, lr in _TABLE_4},
     "rail-kd-paper": Preset(
         source="RAIL-KD: 40 epochs, lr of {1e-5, 2e-5, 5e-5, 4e-6}, batch of {8, 16, 32}, thirds, width 128",
-        settings={"method": "rail-kd", "epochs": 40, "lr": 2e-5, "batch_size": 32,
-                  "options": {"projections": "literal", "frozen_teacher": False}},
+        settings={"method": "rail-kd", "init": "even", "epochs": 40, "lr": 2e-5, "batch_size": 32,
+                  "options": {"projection_start": "literal", "frozen_teacher": False}},
     ),
     "rail-kd-concat-paper": Preset(
         source="RAIL-KD, concatenated, as rail-kd-paper",
-        settings={"method": "rail-kd-concat", "epochs": 40, "lr": 2e-5, "batch_size": 32,
-                  "options": {"projections": "literal", "frozen_teacher": False}},
+        settings={"method": "rail-kd-concat", "init": "even", "epochs": 40, "lr": 2e-5, "batch_size": 32,
+                  "options": {"projection_start": "literal", "frozen_teacher": False}},
     ),
     "pkd-paper": Preset(
         source="PKD: 4 epochs, batch 32, alpha of {.2, .5, .7}, T of {5, 10, 20}, beta of {10, 100, 500, 1000}",
@@ -133,7 +133,7 @@ PRESETS: dict[str, Preset] = {
     ),
     "tinybert-paper": Preset(
         source="TinyBERT's released task distillation: 10 epochs of layers, then 3 of predictions, batch 32",
-        settings={"method": "tinybert", "epochs": 13, "batch_size": 32, "lr": 5e-5,
+        settings={"method": "tinybert", "init": "even", "epochs": 13, "batch_size": 32, "lr": 5e-5,
                   "options": {"layer_share": 10 / 3, "least_steps": 1}},
     ),
     "cr-ild-d1": Preset(

@@ -10,6 +10,7 @@ from typing import Any
 
 import tomli_w
 
+from stillery import methods
 from stillery.faults import Fault, Gathered
 from stillery.jobs.presets import preset
 from stillery.jobs.settings import (
@@ -51,6 +52,10 @@ _MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
 """What the important layers of a model depend on."""
 
 
+_BEFORE = {"least_steps": 1, "projection_start": "literal"}
+"""What a run file written before a method had one of these options meant."""
+
+
 def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
     """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
     said = {name: value for name, value in given.items() if value is not None}
@@ -60,6 +65,7 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
     from_file = read_toml(config)
     if "recipe" in from_file and "recipe" not in said:
         raise Fault(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
+    from_file = _as_it_was(from_file)
     values = _beside(_beside(from_file, values), said)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
 
@@ -72,6 +78,15 @@ def ask_method(given: Mapping[str, Any]) -> MethodSettings:
     found, _ = make(MethodSettings, said, option_name, faults)
     faults.raise_any()
     return found
+
+
+def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
+    """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
+    method, options = values.get("method"), values.get("options", {})
+    if not values.get("fingerprints") or method not in methods.names() or not isinstance(options, dict):
+        return values
+    since = {name: value for name, value in _BEFORE.items() if name in methods.find(method).options}
+    return values | {"options": since | options}
 
 
 def trained_reading(model: str) -> dict[str, Any]:

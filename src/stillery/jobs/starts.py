@@ -158,7 +158,7 @@ def fixed_start(asked: StudentSettings, settings: StudentSettings) -> Chosen | N
         return None
     if asked.copy_layers or asked.copy_encoder_layers or asked.copy_decoder_layers:
         return None
-    why = "as asked for" if asked.init is not None else "as the method's paper has it"
+    why = "as asked for" if asked.init is not None else "the method's default"
     return Chosen(start=settings.init, why=why, losses={}, auto=False)
 
 

@@ -33,11 +33,6 @@ def make_student(
     student: Student | None = None
     with faults.catch():
         source = _source(settings, settings.init, teacher)
-    with faults.catch():
-        if settings.init in _INITS:
-            student = _from_layers(settings, settings.init, teacher, source or teacher, seed, calibration)
-        elif source is not None:
-            student = build_from_checkpoint(teacher=teacher, checkpoint=source, layers=settings.layers, seed=seed)
     if settings.head == "fresh":
         given = {"--reuse": settings.reuse, "--projector": settings.projector}
         for name in (name for name, value in given.items() if value is not None):
@@ -52,6 +47,13 @@ def make_student(
                 projector=settings.projector,
                 allow_custom=bool(settings.allow_custom_head),
             )
+    # A narrower student is measured for: only where nothing else is wrong.
+    known = None if faults.lines else calibration
+    with faults.catch():
+        if settings.init in _INITS:
+            student = _from_layers(settings, settings.init, teacher, source or teacher, seed, known)
+        elif source is not None:
+            student = build_from_checkpoint(teacher=teacher, checkpoint=source, layers=settings.layers, seed=seed)
     faults.raise_any()
     assert student is not None
     if settings.init == "important":

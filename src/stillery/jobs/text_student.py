@@ -168,10 +168,13 @@ def _written_out(settings: StudentSettings, student: Student) -> StudentSettings
     """The settings with the depth of each stack where none was said, and with the important layers."""
     config = student.model.config
     if settings.init == "important":
-        one = len(student.layers) == 1
-        found = {"copy_layers" if one else f"copy_{stack}_layers": tuple(layers)
-                 for stack, layers in student.layers.items()}  # fmt: skip
-        settings = dataclasses.replace(settings, **{"copy_layers": None} | found)
+        found = {stack: tuple(layers) for stack, layers in student.layers.items()}
+        if len(found) == 1:
+            settings = dataclasses.replace(settings, copy_layers=next(iter(found.values())))
+        else:
+            settings = dataclasses.replace(
+                settings, copy_layers=None, copy_encoder_layers=found["encoder"], copy_decoder_layers=found["decoder"]
+            )
     depths = {stack: sizes(config, stack).layers for stack in stacks_of(config)}
     if settings.layers is not None:
         return settings

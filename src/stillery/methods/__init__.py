@@ -185,6 +185,7 @@ def _describe_stage(stage: Stage) -> dict[str, Any]:
     return {
         "name": stage.name,
         "share": stage.share,
+        **({"least_steps": stage.least_steps} if stage.least_steps else {}),
         "hard_weight": stage.hard_weight,
         "prediction": prediction,
         "mixing": dataclasses.asdict(stage.mixing) if stage.mixing else None,

@@ -12,7 +12,7 @@ from stillery.recipe import Match, Pair, Project, Recipe
 
 __all__ = ["rail_kd", "rail_kd_concat"]
 
-Projections = Literal["same", "orthogonal", "literal"]
+ProjectionStart = Literal["same", "orthogonal", "literal"]
 
 
 def _rail(
@@ -40,18 +40,19 @@ def rail_kd(
     layer_weight: Paper[float] = 1 / 3,
     width: Paper[int] = 128,
     shared: Inferred[bool] = False,
-    projections: Inferred[Projections] = "same",
+    projection_start: Inferred[ProjectionStart] = "same",
     frozen_teacher: Inferred[bool] = True,
     unmasked: Inferred[bool] = False,
 ) -> Recipe:
     """RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised.
 
-    Both sides are projected by one and the same random matrix at first, and the teacher's is not trained: the paper's
-    literal reading, two matrices drawn each by itself and both trained (`projections=literal`, `frozen_teacher=false`),
-    turns the student's states towards a random rotation first and lets both sides collapse to one direction.
+    Both sides are projected by one and the same random matrix at first, and the teacher's is not trained. The paper's
+    literal reading, two matrices drawn each by itself and both trained (`projection_start=literal`,
+    `frozen_teacher=false`), turns the student's states towards a random rotation first and lets both sides collapse to
+    one direction.
     `unmasked` pools over padding too, as eq. 1 is printed; `shared` takes one pair of projections for all layers.
     """
-    maps = partial(project.both, width=width, shared=shared, start=projections, frozen_teacher=frozen_teacher)
+    maps = partial(project.both, width=width, shared=shared, start=projection_start, frozen_teacher=frozen_teacher)
     return _rail(
         pair.random_each_epoch, maps, hard=hard_weight, soft=soft_weight, temperature=temperature, layer=layer_weight,
         unmasked=unmasked,
@@ -65,7 +66,7 @@ def rail_kd_concat(
     temperature: Inferred[float] = 2.0,
     layer_weight: Paper[float] = 1 / 3,
     width: Paper[int] = 128,
-    projections: Inferred[Projections] = "same",
+    projection_start: Inferred[ProjectionStart] = "same",
     frozen_teacher: Inferred[bool] = True,
     unmasked: Inferred[bool] = False,
 ) -> Recipe:
@@ -73,7 +74,7 @@ def rail_kd_concat(
 
     Projections and other options as for `rail-kd`.
     """
-    maps = partial(project.both, width=width, start=projections, frozen_teacher=frozen_teacher)
+    maps = partial(project.both, width=width, start=projection_start, frozen_teacher=frozen_teacher)
     return _rail(
         pair.random_together, maps, hard=hard_weight, soft=soft_weight, temperature=temperature, layer=layer_weight,
         unmasked=unmasked,

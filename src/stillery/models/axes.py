@@ -25,8 +25,8 @@ def place_of(config: PreTrainedConfig, name: str) -> tuple[str, int]:
 def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
     """The axes of a tensor of so many; `name` starts at the base model, that of a head at the model.
 
-    `width` is the hidden states'. `query`, `key`, `value`, `attended` are the numbers of all heads side by side, `fused`
-    the first three in one, `heads` one number per head; `cross ` stands before those of a decoder's attention to the
+    `width` is the hidden states'. `query`, `key`, `value`, `attended` are the numbers of all heads side by side,
+    `fused` the first three in one, `heads` one number per head; `cross ` stands before those of a decoder's attention to the
     encoder. What is not known is None.
     """
     config = model.config
@@ -73,7 +73,7 @@ def _maps(layout: Layout) -> dict[str, Axes]:
     maps |= {layout.more_queries: ("query", "width"), layout.more_keys: ("key", "width")}
     maps |= {layout.attended: ("width", "attended"), layout.cross_attended: ("width", "cross attended")}
     maps |= {path: (f"cross {part}", "width") for path, part in zip(layout.cross or (), parts, strict=False)}
-    maps |= {path: ("inner", "width") for path in layout.to_inner}
+    maps |= dict.fromkeys(layout.to_inner, ("inner", "width"))
     maps[layout.from_inner] = ("width", "inner")
     return {path: axes for path, axes in maps.items() if path is not None}
 

@@ -109,7 +109,7 @@ def copy_weights(
     new = []
     for piece, tensors in pieces.items():
         if any(tensor.theirs is None for tensor in tensors):
-            width = model.get_input_embeddings().weight.shape[1]
+            width = model.get_input_embeddings().get_parameter("weight").shape[1]
             if piece == "embedding projection" and _picked(tensors, cut, width):
                 copied["embedding projection that picks what is kept"] = True
             else:

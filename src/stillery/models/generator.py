@@ -196,8 +196,9 @@ def build_generator(
     is copied too: embeddings, final norms, the head, and T5's relative positions, which the first layer keeps whichever
     layer that was. With `random` nothing is, or with `embeddings` those alone. `importance` is the source's:
     `important` needs it, and with it a narrower student has slices of the source's weights, without it copies of what
-    has the same shape. How it generates is the source's too. `tie` says whether its head is its token embeddings; None means as the source has it. A head
-    that is newly tied starts as the embeddings, one that is not any more as a copy of them.
+    has the same shape. How it generates is the source's too. `tie` says whether its head is its token embeddings; None
+    means as the source has it. A head that is newly tied starts as the embeddings, one that is not any more as a copy
+    of them.
     """
     theirs, config = source.model, source.model.config
     if config.model_type not in GENERATORS:

@@ -138,4 +138,5 @@ def _query_key_strength(model: PreTrainedModel, stack: str, layer: int, cross: b
     if layout.fused:
         weights = list(weights[0].chunk(3)[:2])
     query, key = (weight.double().norm(dim=1).reshape(heads, -1).cpu() for weight in weights)
-    return query * key
+    strength: Tensor = query * key
+    return strength

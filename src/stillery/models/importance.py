@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -147,10 +148,7 @@ def _pass(model: PreTrainedModel, inputs: Mapping[str, Tensor], sums: _Sums) -> 
 def _add_states(model: PreTrainedModel, stack: str, shown: Stack, mask: Tensor, sums: _Sums) -> None:
     """Add how far each layer turns the states, and how active the last ones are where no norm follows them."""
     states = [shown.hidden[layer][mask].float() for layer in range(shown.depth + 1)]
-    turned = [
-        1 - functional.cosine_similarity(before, after, dim=-1)
-        for before, after in zip(states[:-1], states[1:], strict=True)
-    ]
+    turned = [1 - functional.cosine_similarity(before, after, dim=-1) for before, after in itertools.pairwise(states)]
     sums.add("influence", stack, rows=torch.stack(turned, dim=1))
     if layout_of(model.config, stack).norm is None:
         sums.add("width", stack, rows=states[-1].abs())

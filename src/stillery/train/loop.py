@@ -127,8 +127,9 @@ def train(
     lessons = lessons_of(objective, sources, teachers, lengths, window, settings.seed, progress.step)
     with own_stream(accelerator.device):
         taught = stage_teachers(
-            lessons, objective, storing, accelerator, batch_size=settings.batch_size, before=progress.stored
-        )
+            lessons, objective, storing, accelerator,
+            batch_size=settings.batch_size, before=progress.stored, run=str(folder),
+        )  # fmt: skip
     progress = taught.noted(progress)
     if main and taught.choices and not progress.step:
         checkpoint.save_begun(folder, progress)

@@ -60,7 +60,7 @@ def probe_steps(total: int, starts: int) -> int:
     out batch a third of a step.
 
     >>> probe_steps(1336, 4), probe_steps(300, 4), probe_steps(300, 2)
-    (36, 0, 12)
+    (41, 0, 14)
     """
     steps = int((SHARE * total - HELD_OUT * (starts / 3 + 0.5)) / (starts + 0.5))
     return min(MOST_STEPS, steps) if steps >= LEAST_STEPS else 0

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import cached_property, partial
 from typing import Any
@@ -28,7 +27,7 @@ from transformers import PreTrainedModel
 from stillery.data.batches import padded_to
 from stillery.data.cache import GIGABYTE, Cache
 from stillery.data.examples import hash_columns
-from stillery.data.locks import locked
+from stillery.data.locks import Turn
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
 from stillery.models.trace import Trace
@@ -39,11 +38,12 @@ from stillery.train.fetch import Fetched
 from stillery.train.memory import free_cached
 from stillery.train.needs import Needs
 from stillery.train.processes import first_of_any, from_main
-from stillery.train.store_files import VALUES, ArrayFile, BlockWriter, Rows
+from stillery.train.store_files import ArrayFile, BlockWriter, Rows
 from stillery.train.store_look import OF_THE_END, Looking, dtype_of
 from stillery.train.store_order import FillOrder
 from stillery.train.store_plan import Plan, What, frame_of, taken, wanted_for
 from stillery.train.store_read import StoredTeacher
+from stillery.train.store_turns import Turns, Waiting
 from stillery.train.teacher import LiveTeacher
 
 __all__ = ["KIND", "TeacherStore"]
@@ -72,7 +72,7 @@ class _Look:
 
 
 class TeacherStore:
-    """The arrays of one teacher on one training part, those named in `arrays`."""
+    """The arrays of one teacher on one training part, those named in `arrays`; `run` is who fills, for who waits."""
 
     def __init__(
         self,
@@ -83,8 +83,9 @@ class TeacherStore:
         *,
         dtype: str,
         accelerator: Accelerator,
+        run: str = "",
     ) -> None:
-        self.cache, self.teacher, self.data, self.accelerator = cache, teacher, data, accelerator
+        self.cache, self.teacher, self.data, self.accelerator, self.run = cache, teacher, data, accelerator, run
         self.dtype, self.depth = dtype, sizes(teacher.model.config).layers
         self.on_cpu = accelerator.device.type == "cpu"
         tokens, block = (CPU_TOKENS, CPU_BLOCK) if self.on_cpu else (TOKENS, BLOCK)
@@ -95,7 +96,7 @@ class TeacherStore:
         self._weights, first = self._first_look(arrays)
         stack = first.stack()
         self.frame, self.more_than_keys = frame_of(stack), bool(stack.bias or stack.rotated_query)
-        self.rows: Mapping[What, Rows] = {}
+        self.rows: dict[What, Rows] = {}
         self.files = {
             what: ArrayFile(
                 folder=cache.place(KIND, self._key(what)),
@@ -139,62 +140,110 @@ class TeacherStore:
         return len(blocks) / len(self.order.example_ends)
 
     def fill(self, limit: int) -> str | None:
-        """Make every array whole, in one pass, and open it; why not, in every process, where any could not.
+        """Make every array whole and open it; why not, in every process, where any could not.
 
-        Of several processes, and of several runs, one fills; the others wait for it and then find nothing to do. What
+        Of several processes, and of several runs, one fills an array; the others wait for it as long as it works. What
         the cache holds beyond `limit` bytes is removed first.
         """
-        main, fault, held = self.accelerator.is_main_process, None, False
-        with ExitStack() as stack:
-            if main:
-                try:
-                    fault, held = self._begin(stack, limit)
-                except OSError as error:
-                    fault = self.cannot(error)
-            # Everyone passes here, whatever happened; those who wait for a lock then wait for the main process.
+        with ExitStack() as used, Turns({what: file.folder for what, file in self.files.items()}, self.run) as turns:
+            fault = None
+            if self.accelerator.is_main_process:
+                fault = self._unless_it_fails(partial(self._begin, used, turns, limit))
+            # Everyone passes here, whatever happened; the others then find the turns of the main process taken.
             fault = from_main(self.accelerator, fault)
             if fault is None:
-                try:
-                    fault = self._fill_and_open(stack, held)
-                except OSError as error:
-                    fault = self.cannot(error)
-                except torch.cuda.OutOfMemoryError:
-                    fault = f"the GPU has no memory for {self.order.tokens:,} tokens at a time, by which it is filled"
-                    free_cached()
-        return first_of_any(self.accelerator, fault)
+                fault = self._unless_it_fails(partial(self._fill_and_open, used, turns))
+        fault = first_of_any(self.accelerator, fault)
+        if fault is not None:
+            self.rows.clear()
+        return fault
 
     def teacher_of(self, plan: Plan) -> StoredTeacher:
         """The teacher of a stage, once every array is filled."""
         rows = {what: self.rows[what] for what in sorted(plan.arrays)}
         return StoredTeacher(live=self.teacher, plan=plan, rows=rows, order=self.order, frame=self.frame)
 
-    def _begin(self, stack: ExitStack, limit: int) -> tuple[str | None, bool]:
-        """Make room and the files; whether nobody else fills them, or why they cannot be."""
+    def _unless_it_fails(self, work: Callable[[], str | None]) -> str | None:
+        """Why work could not be done, whether it says so or fails."""
+        try:
+            return work()
+        except OSError as error:
+            return self.cannot(error)
+        except torch.cuda.OutOfMemoryError:
+            free_cached()
+            return f"the GPU has no memory for {self.order.tokens:,} tokens at a time, by which it is filled"
+
+    def _begin(self, used: ExitStack, turns: Turns, limit: int) -> str | None:
+        """Make room and the files, and take the turns that are free; why that cannot be."""
         kind = self.cache.folder / KIND
         kind.mkdir(parents=True, exist_ok=True)
-        with locked([kind]):
-            if not self._make_room(limit):
-                return f"arrays that other runs read leave no room in --cache-limit {limit / GIGABYTE:g} GB", False
-            self._make()
-            return None, stack.enter_context(locked([file.folder for file in self.files.values()], wait=False))
-
-    def _fill_and_open(self, stack: ExitStack, held: bool) -> str | None:
-        if not held:
-            if self.accelerator.is_main_process:
-                say("teacher store: another run is filling it; waiting")
-            # Processes on another machine have files of their own.
-            self._make()
-            stack.enter_context(locked([file.folder for file in self.files.values()]))
-        if not self._fill_missing():
-            return f"what the teacher shows is not finite, or does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
-        bounded = self.on_cpu and self.bytes > _LET_GO
-        let_go = _LET_GO // len(self.files) if bounded else None
-        self.rows = {what: file.rows(let_go) for what, file in self.files.items()}
+        room, waiting = Turn(kind, self.run), Waiting(seconds=self.cache.wait)
+        # Arrays that are there already need no room, and may be in a folder that cannot be written to.
+        needed = bool(self._unfilled(self.files))
+        try:
+            while not (free := self._may_make_room(room, needed)) and needed:
+                fault = waiting.a_moment({"making room": room})
+                if fault is not None:
+                    return fault
+            if free and not self._make_room(limit):
+                return f"arrays that other runs read leave no room in --cache-limit {limit / GIGABYTE:g} GB"
+            self._use(used)
+        finally:
+            room.let_go()
+        turns.take(self._unfilled(self.files))
         return None
 
-    def _make(self) -> None:
+    def _may_make_room(self, room: Turn, needed: bool) -> bool:
+        try:
+            return room.take()
+        except OSError:
+            if needed:
+                raise
+            return False
+
+    def _use(self, used: ExitStack) -> None:
+        """Make what is not there of the files, and have nobody remove them until `used` is closed."""
         for what, file in self.files.items():
-            file.make(f"{what}, {self.teacher.model.config.model_type} teacher, {len(self.data):,} examples")
+            about = f"{what}, {self.teacher.model.config.model_type} teacher, {len(self.data):,} examples"
+            used.enter_context(file.use(about))
+
+    def _fill_and_open(self, used: ExitStack, turns: Turns) -> str | None:
+        """Open every array once it is whole: fill those at which it is this process's turn, wait for the others."""
+        main = self.accelerator.is_main_process
+        if not main:
+            # Processes on another machine have files of their own.
+            self._use(used)
+        waiting, left, damaged = Waiting(seconds=self.cache.wait, aloud=main), set(self.files), set[What]()
+        while True:
+            if turns.taken:
+                # Before anything else: others may wait for these.
+                if not self._fill_missing(turns):
+                    format_ = f"does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
+                    return f"what the teacher shows is not finite, or {format_}"
+                left -= self._open(turns.taken)
+                turns.let_go()
+            lacking = self._unfilled(left) | (left & damaged)
+            # Nobody's turn is needed at what is whole, and whoever filled it may be at other arrays still.
+            damaged |= {what for what, blocks in self._missing(left - lacking).items() if blocks}
+            left -= self._open(left - lacking - damaged)
+            if not left:
+                return None
+            turns.take(left)
+            if not turns.taken:
+                fault = waiting.a_moment(turns.of(left))
+                if fault is not None:
+                    return fault
+
+    def _unfilled(self, arrays: Iterable[What]) -> set[What]:
+        """Those that lack a block."""
+        return {what for what in arrays if self.files[what].missing(verify=False)}
+
+    def _open(self, arrays: Collection[What]) -> set[What]:
+        """Open arrays that are whole; which they were."""
+        bounded = self.on_cpu and self.bytes > _LET_GO
+        let_go = _LET_GO // len(self.files) if bounded else None
+        self.rows |= {what: self.files[what].rows(let_go) for what in arrays}
+        return set(arrays)
 
     def _make_room(self, limit: int) -> bool:
         """Remove other arrays, those used longest ago first, until these fit beside the rest."""
@@ -203,18 +252,20 @@ class TeacherStore:
             if entry.kind != KIND or entry.path in own:
                 continue
             if kept + entry.bytes > limit:
-                # One that is being filled, or read, is left alone.
-                with suppress(OSError), locked([entry.path, entry.path / VALUES], wait=False) as free:
-                    if free:
-                        shutil.rmtree(entry.path, ignore_errors=True)
+                self.cache.remove_unused(entry)
             kept += entry.bytes if entry.path.exists() else 0
         return kept <= limit
 
-    def _fill_missing(self) -> bool:
-        """Fill what is missing or damaged; False if a value does not fit the number format."""
-        large = self.bytes > GIGABYTE
-        files = track(self.files.items(), "check the teacher store", len(self.files)) if large else self.files.items()
-        missing = {what: set(file.missing()) for what, file in files}
+    def _missing(self, arrays: Collection[What], looked: Callable[[], None] = lambda: None) -> dict[What, list[int]]:
+        """The blocks of each array that are not there or not what was written; `looked` is called after each."""
+        files = [(what, self.files[what]) for what in sorted(arrays)]
+        large = sum(file.bytes for _, file in files) > GIGABYTE
+        shown = track(files, "check the teacher store", len(files)) if large else files
+        return {what: file.missing(looked=looked) for what, file in shown}
+
+    def _fill_missing(self, turns: Turns) -> bool:
+        """Fill what is missing or damaged where it is this process's turn; False if a value does not fit its format."""
+        missing = {what: set(its) for what, its in self._missing(turns.taken, turns.moved).items()}
         for what, its in missing.items():
             damaged = its & self.files[what].written().keys()
             if damaged:
@@ -230,7 +281,7 @@ class TeacherStore:
         with bar("fill the teacher store", examples) as shown:
             try:
                 # While checksums are made a GPU is given the next batches; a CPU would be in its own way.
-                write = partial(self._write, open_writers, shown)
+                write = partial(self._write, open_writers, shown, turns)
                 return behind(self._looks(blocks), write, 0 if self.on_cpu else _AHEAD)
             finally:
                 self.looking.forget()
@@ -244,7 +295,7 @@ class TeacherStore:
                 rows = self.looking.rows(index, arrays)
                 yield _Look(block=block, arrays=arrays, rows=rows, count=len(index), last=number == len(batches))
 
-    def _write(self, writers: dict[What, BlockWriter], shown: Bar, look: _Look) -> bool:
+    def _write(self, writers: dict[What, BlockWriter], shown: Bar, turns: Turns, look: _Look) -> bool:
         """Write what the teacher showed; False if a value does not fit."""
         *rows, largest = look.rows.read()
         if not torch.isfinite(largest).all():
@@ -256,6 +307,7 @@ class TeacherStore:
             if look.last:
                 writers.pop(what).close()
         shown.advance(look.count)
+        turns.moved()
         return True
 
     def cannot(self, error: OSError) -> str:

@@ -8,15 +8,18 @@ process that is killed loses the block it was at, and no more.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import mmap
 import os
 import sys
-from contextlib import suppress
+import time
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 import torch
@@ -39,6 +42,8 @@ VALUES, _BLOCKS = "values.bin", "blocks.txt"
 _AT_ONCE = 1 << 22
 # Looking at a row brings in what the system keeps together with it, up to about so many bytes.
 _AROUND = 1 << 20
+# Removing a folder takes no longer than a rename.
+_TRIES, _TRY_AGAIN_SECONDS = 50, 0.05
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -77,6 +82,19 @@ class ArrayFile:
             with values.open("ab") as file:
                 file.truncate(self.bytes)
 
+    def use(self, about: str) -> BinaryIO:
+        """Make what is not there, and have nobody remove it until the file that is returned is closed."""
+        for _ in range(_TRIES):
+            with suppress(FileNotFoundError), ExitStack() as otherwise:
+                self.make(about)
+                file = otherwise.enter_context((self.folder / VALUES).open("rb"))
+                # Whoever removes it may have been faster than either of these.
+                if share(file.fileno()) and os.path.samestat(os.fstat(file.fileno()), (self.folder / VALUES).stat()):
+                    otherwise.pop_all()
+                    return file
+            time.sleep(_TRY_AGAIN_SECONDS)
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), str(self.folder))
+
     def written(self) -> dict[int, str]:
         """The checksum of each block that has one."""
         try:
@@ -87,16 +105,16 @@ class ArrayFile:
         # The line a killed process was writing is too short.
         return {int(pair[0]): pair[1] for pair in pairs if len(pair) == 2 and pair[0].isdigit() and len(pair[1]) == 64}
 
-    def missing(self, verify: bool = True) -> list[int]:
-        """The blocks that are not there or, read byte by byte, not what was written."""
-        known = self.written()
+    def missing(self, verify: bool = True, looked: Callable[[], None] = lambda: None) -> list[int]:
+        """The blocks that are not there or, read byte by byte, not what was written; `looked` is called after each."""
+        known, found = self.written(), []
         try:
             with (self.folder / VALUES).open("rb") as file:
-                return [
-                    block
-                    for block in range(len(self.ends))
-                    if block not in known or (verify and self._checksum(file, block) != known[block])
-                ]
+                for block in range(len(self.ends)):
+                    if block not in known or (verify and self._checksum(file, block) != known[block]):
+                        found.append(block)
+                    looked()
+                return found
         except OSError:
             return list(range(len(self.ends)))
 

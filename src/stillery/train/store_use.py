@@ -65,10 +65,12 @@ def stage_teachers(
     *,
     batch_size: int,
     before: Sequence[int] | None = None,
+    run: str = "",
 ) -> Taught:
     """The teacher of each stage that is left: one that reads where that is possible, asked for and worth it.
 
-    `before` are the stages that read in the first part of a run that now goes on: it goes on as it began.
+    `before` are the stages that read in the first part of a run that now goes on: it goes on as it began. `run` is what
+    others are told who wait for it.
     """
     began = time.perf_counter()
     teachers: dict[int, Teacher | None] = {lesson.stage: lesson.teacher for lesson in lessons}
@@ -92,7 +94,7 @@ def stage_teachers(
             groups.setdefault((id(lesson.teacher), id(lesson.data)), {})[lesson.stage] = lesson, plan
     for plans in groups.values():
         assert cache is not None
-        store, choice = _filled(cache, plans, objective, storing, accelerator, batch_size, before is not None)
+        store, choice = _filled(cache, plans, objective, storing, accelerator, batch_size, before is not None, run)
         choices.append(choice)
         if not choice.used:
             _refuse_another_way(before, choice.why)
@@ -131,6 +133,7 @@ def _filled(
     accelerator: Accelerator,
     batch_size: int,
     decided: bool,
+    run: str,
 ) -> tuple[TeacherStore, Choice]:
     """The store of the stages that one teacher has on one training part, whole where it is to be used."""
     lesson = next(iter(plans.values()))[0]
@@ -139,7 +142,7 @@ def _filled(
     dtype = storing.cache_dtype
     if dtype == "auto":
         dtype = "fp32" if accelerator.mixed_precision == "no" else "fp16"
-    store = TeacherStore(cache, lesson.teacher, lesson.data, arrays, dtype=dtype, accelerator=accelerator)
+    store = TeacherStore(cache, lesson.teacher, lesson.data, arrays, dtype=dtype, accelerator=accelerator, run=run)
     limit = int(storing.cache_limit * GIGABYTE)
     looks = sum(one.examples for one, _ in plans.values())
     use, why = False, ""
@@ -153,7 +156,7 @@ def _filled(
     say(f"teacher store: {'on' if use else 'off'}, {size} for {len(lesson.data):,} examples: {why}")
     fault = store.fill(limit) if use else None
     if fault is not None:
-        say(f"teacher store: off, {fault}")
+        say(f"teacher store: off, {fault}" + ("" if decided else "; the teacher is asked live"))
     names = [objective.stages[stage].name for stage in plans]
     choice = Choice(stages=names, used=use and fault is None, why=fault or why, bytes=store.bytes, dtype=dtype)
     return store, choice
