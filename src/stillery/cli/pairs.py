@@ -13,7 +13,7 @@ __all__ = ["pairs"]
 
 
 def pairs(
-    layers: Annotated[int, typer.Option(help="Layers of the student.", min=1)],
+    layers: Annotated[int | None, typer.Option(help="Layers of the student.", min=1)] = None,
     method: Annotated[
         str | None, typer.Option(help="The method.  [default: layer-forward]", metavar="|".join(method_words()))
     ] = None,
@@ -59,12 +59,17 @@ def pairs(
 ) -> None:
     """Show which student layer meets which teacher layer: 1-based, 0 is the embedding."""
     from stillery.cli.options import method_options
-    from stillery.faults import Fault
+    from stillery.faults import Fault, Gathered
     from stillery.jobs.runfile import ask_method
     from stillery.recipe import Clock
 
+    faults = Gathered()
     if (teacher is None) == (teacher_layers is None):
-        raise Fault("--teacher-layers (a number) or --teacher (a model): give one")
+        faults.add("--teacher-layers (a number) or --teacher (a model): give one")
+    if layers is None:
+        faults.add("--layers is not given: how many layers should the student have?")
+    faults.raise_any()
+    assert layers is not None
     given: dict[str, Any] = {"method": method, "pair": pair, "recipe": recipe, "options": method_options(option or [])}
     asked, clock = ask_method(given), Clock(seed=seed, epoch=epoch - 1)
     name = asked.recipe or asked.method

@@ -72,6 +72,11 @@ class _Compared:
 
 @lru_cache(maxsize=512)
 def _found(compared: _Compared, decoder: bool) -> Denominator | Fault:
+    with torch.random.fork_rng(devices=[]):
+        return _looked_for(compared, decoder)
+
+
+def _looked_for(compared: _Compared, decoder: bool) -> Denominator | Fault:
     match = compared.match()
     try:
         if _together(match):
@@ -223,6 +228,8 @@ def _why_not(compared: _Compared, decoder: bool) -> str:
     if _needs_keys(match, decoder):
         known = [one.word for one in declare.declared("distance") if one.word and declare.takes(one.part, "key_mask")]
         return f"{what} have padded keys to leave out; use the distance {' or '.join(known)}"
+    if not all(np.isfinite(_Tried(match, cut, decoder).value) for cut in _CUTS):
+        return f"{how} on {what} is not finite on a small batch"
     others = _other_reductions(compared, decoder)
     if others:
         return f"{what} of long texts have more elements than of short ones; use --reduction {' or '.join(others)}"

@@ -132,6 +132,8 @@ class Objective(nn.Module):
 
     def _held(self, match: Match, share: Mapping[Rows, float]) -> float:
         """By what a micro-batch's value of a match is to be multiplied, so that all of a step add up."""
+        if all(held == 1 for held in share.values()):
+            return 1.0
         rows = rows_of(match, self.first_stack)
         if rows in ("sum", "counted"):
             # A process left without examples runs one that does not count.
