@@ -104,6 +104,13 @@ def test_the_methods_page_is_current() -> None:
     assert generated == done.stdout, "write it again: stillery methods --markdown"
 
 
+def test_the_parts_of_the_methods_page_are_current() -> None:
+    page = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    generated = page.split("<!-- generated: stillery methods --parts -->\n```\n")[1].split("```\n<!-- end parts -->")[0]
+    done = subprocess.run([sys.executable, "-m", "stillery", "methods", "--parts"], capture_output=True, text=True)
+    assert generated == done.stdout, "write it again: stillery methods --parts"
+
+
 def test_the_design_names_every_room_and_file_there_is() -> None:
     design = (ROOT / "docs" / "design.md").read_text(encoding="utf-8")
     map_ = re.search(r"```\n(src/stillery/.*?)```", design, flags=re.DOTALL)

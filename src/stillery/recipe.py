@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
@@ -17,6 +17,7 @@ from stillery.faults import Fault
 
 __all__ = [
     "LEAST_STEPS",
+    "MIXED_ROWS",
     "Around",
     "Batched",
     "Clock",
@@ -26,6 +27,7 @@ __all__ = [
     "Judge",
     "Layers",
     "Match",
+    "Measured",
     "Mixing",
     "Need",
     "Pair",
@@ -33,6 +35,7 @@ __all__ = [
     "Prediction",
     "Project",
     "Recipe",
+    "Remembers",
     "Representation",
     "Rows",
     "Schedule",
@@ -66,6 +69,16 @@ Rows = Literal[
 """What a loss term is a mean over: examples; target tokens that are scored; real tokens, or pairs of those of one
 example, of the encoder or the decoder: all pairs, a token with those before it and itself (causal), or one of the
 decoder with one of the encoder (cross); and all of these of mixed examples."""
+
+MIXED_ROWS: Mapping[Rows, Rows] = {
+    "tokens": "mixed tokens",
+    "pairs": "mixed pairs",
+    "decoder tokens": "mixed decoder tokens",
+    "decoder pairs": "mixed decoder pairs",
+    "causal pairs": "mixed causal pairs",
+    "cross pairs": "mixed cross pairs",
+}
+"""Rows of examples, and those of mixed ones."""
 
 Need = Literal["hidden", "query", "key", "value", "feature", "cross_query", "cross_key"]
 """What of a layer a model has to show: its output state, the queries, keys and values of its attention, or, of the last
@@ -179,7 +192,9 @@ class Representation:
     With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
     `looks_at` says which tokens decide: the first, the mean of the real ones, any of the real ones, or padding too.
     `show_all(stack, layers)`, where it is there, gives the rows of several layers in one go, [layers, batch, width].
-    `together` says that an example's rows depend on which others share its batch, be it by its padding.
+    What holds `together` depends on who shares a batch, or on its padding: cutting a step in micro-batches changes it.
+    `reduction` is how a distance over elements is reduced where nothing is said and rows have unequal numbers of them.
+    `crossed` is the same of a decoder's attention to the encoder, for what is compared of its attention to itself.
     """
 
     name: str
@@ -193,6 +208,8 @@ class Representation:
     looks_at: Literal["first", "mean", "real", "all"] = "all"
     show_all: Callable[[Shown, Sequence[int]], Tensor] | None = None
     together: bool = False
+    reduction: str | None = None
+    crossed: Representation | None = None
 
 
 Pair = Callable[[int, int, Clock], Pairs]
@@ -229,12 +246,25 @@ class Batched:
 Judge = Callable[[Around], nn.Module]
 """-> a module ([(student rows, [teacher rows of each layer]) of each pair], Batched) -> scalar, mean over examples."""
 
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A judge or a flow with a memory: it is changed once per optimiser step, and saved with the run."""
+
+    def update(self, new_epoch: bool) -> None:
+        """Take over what this step saw."""
+
+
 Schedule = Callable[[Clock], float]
 """A weight that changes with the clock."""
 
 
-Distance = Callable[..., Tensor]
-"""(student rows, teacher rows, mask=, reduction=) -> how far apart, a scalar; one for scores takes key_mask= too."""
+Measured = tuple[Tensor, Tensor]
+"""A sum and how many it is over: what a distance comes to is the one divided by the other, of a whole step."""
+
+Distance = Callable[..., Tensor | Measured]
+"""(student rows, teacher rows, mask=, reduction=, key_mask=) -> how far apart: the mean over what counts, or its sum
+and count. Of the keywords it takes those it has a use for; without `key_mask` no keys of a row are left out."""
 
 
 class Divergence(Protocol):

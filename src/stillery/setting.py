@@ -15,12 +15,15 @@ from typing import Any, TypeVar
 
 from stillery.faults import Gathered, nearest
 
-__all__ = ["Named", "kind_of", "make", "option_name", "setting"]
+__all__ = ["Choices", "Named", "choices_of", "kind_of", "make", "option_name", "setting"]
 
 Settings = TypeVar("Settings")
 
 Named = Callable[[str], str]
 """How a fault calls a setting: by its option on the command line, by file and key in a run file."""
+
+Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]
+"""What a setting may be; found when it is asked for, where others may add to it."""
 
 _WORDS = {int: "a whole number", float: "a number", str: "a text", dict: "a table"}
 
@@ -41,12 +44,25 @@ def setting(
     least: float | None = None,
     most: float | None = None,
     above: float | None = None,
-    choices: tuple[str, ...] | None = None,
+    choices: Choices | None = None,
+    offers: Choices | None = None,
     blank: bool = False,
 ) -> Any:
-    """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them."""
-    limits = {"least": least, "most": most, "above": above, "choices": choices, "blank": blank}
+    """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them.
+
+    What it `offers` is shown like choices, and looked at by who uses it.
+    """
+    limits = {"least": least, "most": most, "above": above, "choices": choices, "offers": offers, "blank": blank}
     return field(default=default, metadata={"help": help, **limits})
+
+
+def choices_of(item: dataclasses.Field[Any]) -> tuple[str, ...] | None:
+    """What a setting may be, where that is one of some words."""
+    return _found(item.metadata["choices"]) or _found(item.metadata["offers"])
+
+
+def _found(choices: Choices | None) -> tuple[str, ...] | None:
+    return choices() if callable(choices) else choices
 
 
 def kind_of(hint: Any) -> Any:
@@ -72,8 +88,9 @@ def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
         return f"{name} is empty: give a text, or leave it out"
     if kind is float and not math.isfinite(value):
         return f"{name} is {value!r}: give a finite number"
-    if limits.get("choices") and value not in limits["choices"]:
-        return f"{name} is {value!r}: choose from {', '.join(limits['choices'])}"
+    choices = _found(limits.get("choices"))
+    if choices and value not in choices:
+        return f"{name} is {value!r}: choose from {', '.join(choices)}"
     if limits.get("least") is not None and value < limits["least"]:
         return f"{name} is {value!r}: it must be at least {limits['least']}"
     if limits.get("above") is not None and value <= limits["above"]:

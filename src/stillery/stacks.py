@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Literal
 
+from stillery import declare
 from stillery.faults import Fault, Gathered
-from stillery.parts import pair, represent
-from stillery.recipe import Match, Pair, Recipe, StackName, Stage
+from stillery.recipe import Match, Pair, Pairs, Recipe, StackName, Stage
 
 __all__ = ["Which", "on_stacks"]
 
@@ -59,7 +58,7 @@ def _check(match: Match) -> None:
             f"match {match.name} asks for one label per text, and a model that writes text has none; choose another "
             "--method"
         )
-    if match.represent.name == represent.cls.name:
+    if match.represent.looks_at == "first":
         raise Fault(
             f"match {match.name} compares [CLS] states, and a model that writes text has none; use --represent pool or "
             "tokens"
@@ -75,17 +74,22 @@ def _on_decoder(stage: Stage) -> Iterator[Match]:
     for match in stage.matches:
         if match.stack is not None:
             yield match
-        elif match.pair is not pair.embedding:
+        elif _of_layers(match):
             yield replace(match, stack="decoder", pair=_without_embedding(match.pair))
 
 
 def _without_embedding(which: Pair) -> Pair:
     """The pairing without the pair of embeddings, where that is an option of it."""
-    plain = which.func if isinstance(which, partial) else which
-    if "embedding" not in inspect.signature(plain).parameters:
+    if declare.option_of(which, "embedding") is None:
         return which
-    without: Pair = partial(plain, **getattr(which, "keywords", {}) | {"embedding": False})
-    return without
+    plain: Callable[..., Pairs] = which
+    return partial(plain, embedding=False)
+
+
+def _of_layers(match: Match) -> bool:
+    """Whether it matches layers, and not the embeddings alone."""
+    said = declare.facts_of(match.pair)
+    return said is None or said.of_layers
 
 
 def _on_each(stage: Stage, names: tuple[StackName, ...], cross_attention: bool) -> Iterator[Match]:
@@ -93,16 +97,6 @@ def _on_each(stage: Stage, names: tuple[StackName, ...], cross_attention: bool) 
     for name in names:
         for match in (match for match in stage.matches if match.stack is None):
             yield replace(match, name=f"{name}_{match.name}", stack=name)
-            if cross_attention and name == "decoder" and match.against == "teacher" and _is_attention(match):
-                crossed = represent.cross_attention
-                if match.represent.heads != "own":
-                    crossed = represent.with_relation_heads(crossed, _relation_heads(match))
+            crossed = match.represent.crossed
+            if cross_attention and name == "decoder" and match.against == "teacher" and crossed is not None:
                 yield replace(match, name=f"cross_{match.name}", stack=name, represent=crossed)
-
-
-def _is_attention(match: Match) -> bool:
-    return "query" in match.represent.needs and "key" in match.represent.needs
-
-
-def _relation_heads(match: Match) -> int | None:
-    return match.represent.heads if isinstance(match.represent.heads, int) else None

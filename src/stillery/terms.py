@@ -5,29 +5,27 @@ Pure functions of traces, used by the training objective and by anyone who wants
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
 from typing import Literal, Protocol
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from stillery import declare
 from stillery.faults import Fault
 from stillery.parts._wide import wide
-from stillery.parts.distance import cosine, mse, normalised_mse
-from stillery.parts.divergence import DIVERGENCES, logit_mse, per_label
+from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
-from stillery.parts.project import Projection
-from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy
+from stillery.parts.token_divergence import token_cross_entropy
 from stillery.recipe import (
     Around,
     Batched,
     Clock,
     Layers,
     Match,
+    Measured,
     Pairs,
     Prediction,
     Representation,
@@ -47,7 +45,10 @@ __all__ = [
     "Views",
     "flat_layers",
     "judges_of",
+    "mean_of",
     "modules_of",
+    "pair_distance",
+    "stage_counts",
     "stage_terms",
     "takes_keys",
 ]
@@ -114,14 +115,17 @@ def flat_layers(layers: Layers) -> tuple[int, ...]:
     return layers if isinstance(layers, tuple) else (layers,)
 
 
-def takes_keys(distance: Callable[..., Tensor]) -> bool:
+def takes_keys(distance: Callable[..., object]) -> bool:
     """Whether a distance can leave keys of a row out."""
-    return _takes_keys(distance.func if isinstance(distance, partial) else distance)
+    return declare.takes(distance, "key_mask")
 
 
-@cache
-def _takes_keys(distance: Callable[..., Tensor]) -> bool:
-    return "key_mask" in inspect.signature(distance).parameters
+def mean_of(found: Tensor | Measured) -> Tensor:
+    """What a distance comes to on a batch: the mean it gives, or its sum divided by its count."""
+    if isinstance(found, Tensor):
+        return found
+    total, count = found
+    return total / count.clamp_min(torch.finfo(total.dtype).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,24 +195,27 @@ def stage_terms(
     judges: Mapping[str, nn.Module] | None = None,
     index: Tensor | None = None,
     mixed: Mixed | None = None,
+    counts: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name."""
+    """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name.
+
+    `counts` are those of a whole step, pair by pair, of matches whose distance counts what it is a mean over itself:
+    the terms are then its part of the step's.
+    """
     terms: dict[str, Tensor] = {}
     if stage.hard_weight:
         terms["hard"] = _hard(student["plain"], labels, kind)
     if stage.prediction is not None:
         terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, kind)
     for match in stage.matches:
-        left, right = (next(iter(views.values())).stack(match.stack) for views in (student, teacher))
-        pairs = match.pairs(left.depth, right.depth, clock)
+        pairs = _meeting(match, student, teacher, clock)
         if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
             raise Fault(
                 f"match {match.name} looks at mixed examples: give traces by view, {{'plain': .., 'mixed': ..}}"
             )
         if match.against == "student":
-            if mixed is None:
-                raise Fault(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
-            terms[match.name] = _consistency(match, pairs, student, mixed)
+            values = _divided(_consistency(match, pairs, student, mixed), (counts or {}).get(match.name))
+            terms[match.name] = values.sum() if match.over_pairs == "sum" else values.mean()
         elif match.judge is not None:
             assert judges is not None and index is not None
             batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score", clock=clock)
@@ -217,8 +224,39 @@ def stage_terms(
         else:
             ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
             projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
-            terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow)
+            own = (counts or {}).get(match.name)
+            terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow, own)
     return terms
+
+
+def stage_counts(
+    stage: Stage,
+    student: Views,
+    teacher: Views,
+    clock: Clock,
+    *,
+    projections: Mapping[str, nn.Module],
+    mixed: Mixed | None = None,
+) -> dict[str, Tensor]:
+    """How many each pair is a mean over, of every match whose distance gives a sum and a count."""
+    counts: dict[str, Tensor] = {}
+    for match in (match for match in stage.matches if match.judge is None):
+        pairs = _meeting(match, student, teacher, clock)
+        if match.against == "student":
+            found = _consistency(match, pairs, student, mixed)
+        else:
+            ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
+            found = _distances(match, pairs, ours, theirs, projections.get(match.name))
+        own = [one[1] for one in found if not isinstance(one, Tensor)]
+        if own:
+            counts[match.name] = torch.stack(own)
+    return counts
+
+
+def _meeting(match: Match, student: Views, teacher: Views, clock: Clock) -> Pairs:
+    """The layers that meet between models that showed this."""
+    left, right = (next(iter(views.values())).stack(match.stack) for views in (student, teacher))
+    return match.pairs(left.depth, right.depth, clock)
 
 
 def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[tuple[Tensor, list[Tensor]]]:
@@ -263,39 +301,55 @@ def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tens
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
     if kind == "text":
         scored = _targets(shown) != UNSCORED
-        name = next((name for name, known in DIVERGENCES.items() if known is soft.divergence), None)
-        if name is None:
-            # One of the user's own compares rows of logits.
+        said = declare.facts_of(soft.divergence)
+        by_token = declare.known("token_divergence", said.word) if said is not None and said.word else None
+        if by_token is None:
+            # One without such a form compares rows of logits.
             return soft.divergence(student[scored], teacher[scored], soft.temperature, soft.square)
-        return TOKEN_DIVERGENCES[name](student, teacher, scored, soft.temperature, soft.square)
+        measured: Tensor = by_token.part(student, teacher, scored, soft.temperature, soft.square)
+        return measured
     divergence = logit_mse if kind == "score" else soft.divergence
     return divergence(student, teacher, soft.temperature, soft.square)
 
 
 def _match_term(
-    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None, flow: Flow | None
+    match: Match,
+    pairs: Pairs,
+    student: Shown,
+    teacher: Shown,
+    projection: nn.Module | None,
+    flow: Flow | None,
+    counts: Tensor | None,
 ) -> Tensor:
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
-    if flow is None and _at_once(match, pairs, projection):
+    if flow is None and counts is None and _at_once(match, pairs, projection):
         return _all_at_once(match, student, teacher, pairs, projection)
-    distances = torch.stack(
-        [_pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
-    )
+    distances = _divided(_distances(match, pairs, student, teacher, projection), counts)
     if flow is not None:
         return (flow(distances.detach()) * distances).sum()
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
 
 
+def _divided(found: Sequence[Tensor | Measured], counts: Tensor | None) -> Tensor:
+    """What the pairs come to; sums are divided by the counts of the whole step, where those are known."""
+    if counts is None:
+        return torch.stack([mean_of(one) for one in found])
+    totals = torch.stack([one if isinstance(one, Tensor) else one[0] for one in found])
+    return totals / counts.to(totals.dtype).clamp_min(torch.finfo(totals.dtype).tiny)
+
+
 def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
-    """Whether all pairs can be measured in one go: a row per example, by a distance that is known to allow it."""
+    """Whether all pairs can be measured in one go: a row per example, by a distance that says it allows it."""
+    said, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     return (
         len(pairs) > 1
         and match.represent.show_all is not None
         and match.combine is None
-        and match.distance in (cosine, mse, normalised_mse)
-        # The batch size, by which that one divides, would be that of all pairs together.
-        and match.reduction != "batchmean_twice"
-        and (projection is None or isinstance(projection, Projection))
+        and said is not None
+        and said.rowwise
+        # What depends on the batch would take the rows of all pairs for one.
+        and not (reduction is not None and reduction.together)
+        and (projection is None or hasattr(projection, "together"))
         and all(isinstance(ours, int) and isinstance(theirs, int) for ours, theirs in pairs)
     )
 
@@ -308,17 +362,29 @@ def _all_at_once(match: Match, student: Shown, teacher: Shown, pairs: Pairs, pro
     assert match.represent.show_all is not None
     ours, theirs = zip(*pairs, strict=True)
     values, target = match.represent.show_all(student, ours), match.represent.show_all(teacher, theirs)
-    if isinstance(projection, Projection):
-        values, target = projection.together(values, target)
-    found = match.distance(values, target, mask=None, reduction=match.reduction)
+    if projection is not None:
+        values, target = projection.together(values, target)  # type: ignore[operator]
+    found = mean_of(_given(match, values, target, View(values)))
     if (match.reduction == "sum") == (match.over_pairs == "sum"):
         return found
     return found * len(pairs) if match.over_pairs == "sum" else found / len(pairs)
 
 
-def _pair_distance(
-    match: Match, student: Shown, teacher: Shown, pair: tuple[Layers, Layers], slot: int, projection: nn.Module | None
-) -> Tensor:
+def _distances(
+    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None
+) -> list[Tensor | Measured]:
+    return [pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
+
+
+def pair_distance(
+    match: Match,
+    student: Shown,
+    teacher: Shown,
+    pair: tuple[Layers, Layers],
+    slot: int = 0,
+    projection: nn.Module | None = None,
+) -> Tensor | Measured:
+    """How far the layers of a pair are apart, as the match's distance gives it: a mean, or a sum and a count."""
     ours, theirs = pair
     view = _shown(match.represent, student, ours, _relation_heads(teacher))
     values = view.values
@@ -331,7 +397,7 @@ def _pair_distance(
         target = _shown(match.represent, teacher, theirs, _relation_heads(teacher)).values
         if projection is not None:
             values, target = projection(values, target, slot)
-    return _measured(match, values, target, view)
+    return _given(match, values, target, view)
 
 
 def _relation_heads(teacher: Shown) -> int:
@@ -349,21 +415,25 @@ def _shown(represent: Representation, stack: Shown, layers: Layers, teacher_head
     return View(torch.cat([view.values for view in views], dim=-1), views[0].mask, views[0].key_mask)
 
 
-def _measured(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor:
-    if view.key_mask is not None and takes_keys(match.distance):
-        return match.distance(values, target, mask=view.mask, reduction=match.reduction, key_mask=view.key_mask)
-    return match.distance(values, target, mask=view.mask, reduction=match.reduction)
+def _given(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | Measured:
+    """The distance, given of mask, reduction and keys what it takes."""
+    options: dict[str, object] = {"mask": view.mask, "reduction": match.reduction}
+    if view.key_mask is not None:
+        options["key_mask"] = view.key_mask
+    taken = {name: given for name, given in options.items() if declare.takes(match.distance, name)}
+    return match.distance(values, target, **taken)
 
 
-def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed) -> Tensor:
+def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | Measured]:
     """How far what the student shows on mixed examples is from the mix of what it shows on the plain ones.
 
     CR-ILD, R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))).
     """
-    values = []
+    if mixed is None:
+        raise Fault(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
+    found = []
     for layer, _ in pairs:
         view = match.represent.show(student["mixed"].stack(match.stack), layer)
         target = mixed(match.represent.show(student["plain"].stack(match.stack), layer).values)
-        values.append(_measured(match, view.values, target.detach() if match.detach else target, view))
-    stacked = torch.stack(values)
-    return stacked.sum() if match.over_pairs == "sum" else stacked.mean()
+        found.append(_given(match, view.values, target.detach() if match.detach else target, view))
+    return found

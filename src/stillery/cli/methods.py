@@ -12,6 +12,7 @@ __all__ = ["methods"]
 def methods(
     name: Annotated[str | None, typer.Argument(help="Show this method in full.")] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    parts: Annotated[bool, typer.Option("--parts", help="List the parts that methods are composed of.")] = False,
     presets: Annotated[bool, typer.Option("--presets", help="List the papers' settings for --preset.")] = False,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print the tables of docs/methods.md.")] = False,
 ) -> None:
@@ -21,6 +22,9 @@ def methods(
 
     if presets:
         _show_presets(as_json=json)
+        return
+    if parts:
+        _show_parts(as_json=json)
         return
     described = [known.describe(one) for one in ([name] if name else known.names())]
     if json:
@@ -45,6 +49,31 @@ def _show_presets(*, as_json: bool) -> None:
     width = max(map(len, PRESETS))
     for name, preset in PRESETS.items():
         print(f"{name:<{width}} {preset.job:<9} {preset.source}")
+
+
+_KINDS = {
+    "pairing": "--pair",
+    "representation": "--represent",
+    "distance": "--distance",
+    "reduction": "--reduction",
+    "divergence": "--divergence",
+    "schedule": "--schedule",
+}
+
+
+def _show_parts(*, as_json: bool) -> None:
+    """What each part says about itself, by the option that chooses it."""
+    from stillery.cli.show import print_json
+    from stillery.words import said
+
+    found = {kind: [one for one in said() if one.kind == kind] for kind in _KINDS}
+    if as_json:
+        print_json({kind: {one.word: one.help for one in parts} for kind, parts in found.items()})
+        return
+    for kind, parts in found.items():
+        print(f"{_KINDS[kind]}:")
+        for one in parts:
+            print(f"  {one.word:<18} {one.help}")
 
 
 def _parts(match: dict[str, Any]) -> str:
@@ -88,8 +117,7 @@ def _markdown(described: list[dict[str, Any]]) -> str:
             share = f" ({stage['name']}, share {stage['share']:g})" if len(one["stages"]) > 1 else ""
             lines += [f"- `{name}`{share}: {text}" for name, text in _losses(stage).items()]
         options = ", ".join(
-            f"`{name}` {_option_value(value)} ({one['sources'].get(name, 'inferred')})"
-            for name, value in one["options"].items()
+            f"`{name}` {_option_value(value)} ({one['sources'][name]})" for name, value in one["options"].items()
         )
         lines += ["", f"Options: {options}."]
     return "\n".join(lines)
@@ -105,4 +133,4 @@ def _show(method: dict[str, Any]) -> None:
             print(f"  {name}: {text}")
     print("options (--option NAME=VALUE), their defaults and where those come from:")
     for option, default in method["options"].items():
-        print(f"  {option} = {_option_value(default)}  ({method['sources'].get(option, 'inferred')})")
+        print(f"  {option} = {_option_value(default)}  ({method['sources'][option]})")

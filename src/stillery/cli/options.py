@@ -14,7 +14,7 @@ import typer
 
 from stillery.faults import Fault
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
-from stillery.setting import kind_of, option_name
+from stillery.setting import choices_of, kind_of, option_name
 
 __all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
 
@@ -86,7 +86,7 @@ def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None) ->
         return Annotated[str | None, typer.Option(flag, help=help_text, metavar="LIST")]
     if kind is bool:
         return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
-    choices = item.metadata["choices"]
+    choices = choices_of(item)
     return Annotated[kind | None, typer.Option(flag, help=help_text, metavar="|".join(choices) if choices else None)]
 
 

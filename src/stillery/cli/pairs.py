@@ -2,40 +2,133 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from pathlib import Path
+from typing import Annotated, Any, Literal
 
 import typer
+
+from stillery.words import method_words, words
 
 __all__ = ["pairs"]
 
 
 def pairs(
-    method: Annotated[str, typer.Option(help="The method.")],
-    teacher_layers: Annotated[int, typer.Option(help="Layers of the teacher.", min=1)],
-    layers: Annotated[int, typer.Option(help="Layers of the student.", min=1)],
+    layers: Annotated[int | None, typer.Option(help="Layers of the student.", min=1)] = None,
+    method: Annotated[
+        str | None, typer.Option(help="The method.  [default: layer-forward]", metavar="|".join(method_words()))
+    ] = None,
+    teacher_layers: Annotated[int | None, typer.Option(help="Layers of the teacher.", min=1)] = None,
+    teacher: Annotated[
+        str | None,
+        typer.Option(help="The teacher, instead of its layers; a pairing that asks how alike layers are needs it."),
+    ] = None,
+    pair: Annotated[
+        str | None,
+        typer.Option(help="Which layers meet, instead of the method's choice.", metavar="|".join(words("pairing"))),
+    ] = None,
+    recipe: Annotated[
+        str | None, typer.Option(help="A recipe of your own instead of --method: FILE.py:FUNCTION.")
+    ] = None,
     epoch: Annotated[int, typer.Option(help="Epoch, from 1, for pairings that change.", min=1)] = 1,
     seed: Annotated[int, typer.Option(help="Seed of the run, for random pairings.", min=0)] = 0,
     kind: Annotated[
-        Literal["encoder", "encoder-decoder", "decoder"],
-        typer.Option(help="The kind of model; an encoder-decoder's layers meet in both stacks."),
-    ] = "encoder",
+        Literal["encoder", "encoder-decoder", "decoder"] | None,
+        typer.Option(
+            help="The kind of model; an encoder-decoder's layers meet in both stacks.  "
+            "[default: the teacher's, else encoder]"
+        ),
+    ] = None,
     teacher_decoder_layers: Annotated[
         int | None, typer.Option(help="Of an encoder-decoder's decoder.  [default: --teacher-layers]", min=1)
     ] = None,
     decoder_layers: Annotated[
         int | None, typer.Option(help="Of an encoder-decoder's decoder.  [default: --layers]", min=1)
     ] = None,
+    width: Annotated[int | None, typer.Option(help="Hidden size of the student, with --teacher.", min=1)] = None,
+    heads: Annotated[int | None, typer.Option(help="Attention heads of the student, with --teacher.", min=1)] = None,
+    init: Annotated[str | None, typer.Option(help="How the student starts, with --teacher.  [default: even]")] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Texts to compare layers on, with --teacher.  [default: its run's, else made-up sentences]"),
+    ] = None,
+    task: Annotated[str | None, typer.Option(help="A named task's texts to compare layers on.")] = None,
     option: Annotated[list[str] | None, typer.Option(help="A method's own option.", metavar="NAME=VALUE")] = None,
     json: Annotated[
         bool, typer.Option("--json", help="Print [[student, teacher], ...], of an encoder-decoder by stack.")
     ] = False,
 ) -> None:
     """Show which student layer meets which teacher layer: 1-based, 0 is the embedding."""
-    from stillery import methods
     from stillery.cli.options import method_options
-    from stillery.cli.show import print_json
-    from stillery.faults import Fault
+    from stillery.faults import Fault, Gathered
+    from stillery.jobs.runfile import ask_method
     from stillery.recipe import Clock
+
+    faults = Gathered()
+    if (teacher is None) == (teacher_layers is None):
+        faults.add("--teacher-layers (a number) or --teacher (a model): give one")
+    if layers is None:
+        faults.add("--layers is not given: how many layers should the student have?")
+    faults.raise_any()
+    assert layers is not None
+    given: dict[str, Any] = {"method": method, "pair": pair, "recipe": recipe, "options": method_options(option or [])}
+    asked, clock = ask_method(given), Clock(seed=seed, epoch=epoch - 1)
+    name = asked.recipe or asked.method
+    if teacher is not None:
+        if kind is not None or teacher_decoder_layers is not None:
+            raise Fault("--kind and --teacher-decoder-layers: a --teacher says by itself what it is; leave them out")
+        found = _of_models(teacher, layers, decoder_layers, width, heads, init, data, task, asked, clock)
+        _show(name, *found, clock, as_json=json)
+        return
+    models = {"--width": width, "--heads": heads, "--init": init, "--data": data, "--task": task}
+    for what in (what for what, value in models.items() if value is not None):
+        raise Fault(f"{what} is for a student of a --teacher, and only its --teacher-layers are given")
+    assert teacher_layers is not None
+    found = _of_depths(layers, teacher_layers, decoder_layers, teacher_decoder_layers, kind or "encoder", asked)
+    _show(name, *found, clock, as_json=json)
+
+
+def _of_models(
+    teacher: str,
+    layers: int,
+    decoder_layers: int | None,
+    width: int | None,
+    heads: int | None,
+    init: str | None,
+    data: Path | None,
+    task: str | None,
+    asked: Any,
+    clock: Any,
+) -> tuple[Any, dict[Any, tuple[int, int]], str]:
+    """The recipe for a teacher and a student of it, how deep their stacks are, and their kind."""
+    from stillery.faults import Fault
+    from stillery.jobs.meeting import meeting
+    from stillery.jobs.settings import DataSettings, StudentSettings
+    from stillery.progress import say
+
+    if data is not None and task is not None:
+        raise Fault("both --data and --task are given: give one")
+    student = StudentSettings(layers=layers, decoder_layers=decoder_layers, width=width, heads=heads, init=init)
+    texts = None
+    if data is not None or task is not None:
+        texts = DataSettings(data=None if data is None else str(data), task=task)
+    found = meeting(teacher, student, asked, texts, clock)
+    for note in found.notes:
+        say(note)
+    return found.recipe, dict(found.depths), found.kind
+
+
+def _of_depths(
+    layers: int,
+    teacher_layers: int,
+    decoder_layers: int | None,
+    teacher_decoder_layers: int | None,
+    kind: str,
+    asked: Any,
+) -> tuple[Any, dict[Any, tuple[int, int]], str]:
+    """The same where only depths and a kind are given."""
+    from stillery.bound import asks
+    from stillery.faults import Fault
+    from stillery.jobs.recipe import chosen_recipe
     from stillery.stacks import on_stacks
 
     if kind != "encoder-decoder" and (decoder_layers or teacher_decoder_layers):
@@ -46,23 +139,27 @@ def pairs(
     for name, (ours, theirs) in (("--layers", first), ("--decoder-layers", decoder)):
         if ours > theirs:
             raise Fault(f"{name} {ours}: a student cannot be deeper than its teacher of {theirs} layers")
-    recipe = on_stacks(methods.build(method, method_options(option or [])), kind)
-    clock = Clock(seed=seed, epoch=epoch - 1)
-    found = {
-        match.name: match.pairs(*(decoder if match.stack == "decoder" else first), clock)
-        for stage in recipe.stages
-        for match in stage.matches
-    }
-    if json:
+    recipe = on_stacks(chosen_recipe(asked, None), kind)
+    for match in (match for stage in recipe.stages for match in stage.matches if asks(match)):
+        raise Fault(f"match {match.name}: which layers meet depends on how alike they are: give the --teacher itself")
+    return recipe, {None: first, "encoder": first, "decoder": decoder}, kind
+
+
+def _show(name: str, recipe: Any, depths: dict[Any, tuple[int, int]], kind: str, clock: Any, *, as_json: bool) -> None:
+    from stillery.cli.show import print_json
+
+    matches = [match for stage in recipe.stages for match in stage.matches]
+    found = {match.name: match.pairs(*depths[match.stack], clock) for match in matches}
+    if as_json:
         stacks: dict[str | None, dict[object, None]] = {}
-        for match in (match for stage in recipe.stages for match in stage.matches):
+        for match in matches:
             stacks.setdefault(match.stack, {}).update(dict.fromkeys(found[match.name]))
         merged = {stack: list(met) for stack, met in stacks.items()}
         print_json(merged if kind == "encoder-decoder" else next(iter(merged.values()), []), indent=None)
         return
     if not found:
-        print(f"{method} matches no layers")
-    for name, met in found.items():
-        print(f"{name}:")
+        print(f"{name} matches no layers")
+    for match, met in found.items():
+        print(f"{match}:")
         for student, teacher in met:
             print(f"  student {student or 'embedding'} - teacher {teacher or 'embedding'}")

@@ -84,11 +84,15 @@ class Calibration:
 
         return cls(batches)
 
+    def batches(self, config: PreTrainedConfig) -> list[Inputs]:
+        """The texts as a model of this configuration reads them."""
+        with quiet():
+            return self._batches(config)
+
     def of(self, source: Loaded) -> Importance:
         """What of a model matters most on the texts; it is asked once, under the name it was loaded by."""
         if source.name not in self._measured:
-            with quiet():
-                batches = self._batches(source.model.config)
+            batches = self.batches(source.model.config)
             self._measured[source.name] = measure(source.model, _shown(batches, source.name))
         return self._measured[source.name]
 

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from stillery import methods
+from stillery.bound import asks
 from stillery.data.examples import Examples, Parts
 from stillery.data.labels import Labels
 from stillery.faults import Gathered
@@ -64,6 +65,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     conditions: dict[str, Any] = {}
     student: Student | None = None
     starts: Starts | None = None
+    calibration: Calibration | None = None
     if out is not None:
         with faults.catch():
             check_place(out)
@@ -110,8 +112,8 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
             # The depth has been found fault with; any that fits lets the rest be looked at.
             settings = dataclasses.replace(settings, layers=1, copy_layers=None)
         with faults.catch():
-            known = Calibration.for_classifiers(parts.train, teacher, run.data.max_length) if parts else None
-            make = partial(make_student, teacher=teacher, seed=run.training.seed, calibration=known)
+            calibration = Calibration.for_classifiers(parts.train, teacher, run.data.max_length) if parts else None
+            make = partial(make_student, teacher=teacher, seed=run.training.seed, calibration=calibration)
             student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None and recipe is not None:
         _check_projector(student, teacher, recipe.stages, run.method.recipe or run.method.method, faults)
@@ -150,11 +152,13 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         origin=student.origin,
         starts=starts,
         start=fixed_start(asked.run.student, settings),
+        calibration=calibration,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs={
             match.name: pairs_of(match, depth, sizes(taught_by[stage.teacher].model.config).layers, clock)
             for stage in recipe.stages
             for match in stage.matches
+            if not asks(match)
         },
     )
 

@@ -11,7 +11,9 @@ from accelerate import Accelerator
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.faults import Fault, Gathered
+from stillery.jobs import similar
 from stillery.jobs.advice import RunAdvice
+from stillery.jobs.calibration import Calibration
 from stillery.jobs.division import for_processes
 from stillery.jobs.finish import Result
 from stillery.jobs.folder import begin, is_done, read_metrics, write_json
@@ -100,6 +102,13 @@ class Prepared:
     notes: tuple[str, ...] = ()
     starts: Starts | None = None
     start: Chosen | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def taught_by(self) -> dict[str, Loaded]:
+        """The teachers of its stages."""
+        teachers = {"task": self.teacher, "supplementary": self.ild_teacher or self.teacher}
+        return {name: one for name, one in teachers.items() if one is not None}
 
     @property
     def configs(self) -> list[PreTrainedConfig]:
@@ -188,6 +197,9 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
     check_steps(prepared.stages, run.training, len(work.data), faults, processes=accelerator.num_processes)
     faults.raise_any()
     prepared, work = _with_start(prepared, work, accelerator)
+    # Layers are compared as the student starts: a run that goes on has compared them already.
+    before = similar.kept(out) if resume else None
+    prepared, alike, pairs = _with_similar(prepared, before, accelerator)
     run = prepared.run
     _say_stages(prepared, work, accelerator)
     objective = Objective(
@@ -207,6 +219,8 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         if prepared.conditions:
             write_json(out / "conditions.json", prepared.conditions)
         keep_start(out, prepared.start)
+        if alike is not None and before is None:
+            similar.keep(out, alike, pairs)
     accelerator.wait_for_everyone()
     outcome = train(
         objective,
@@ -269,6 +283,27 @@ def _with_start(prepared: Prepared, work: Work, accelerator: Accelerator) -> tup
     for line in prepared._origin():
         say(line)
     return prepared, work.of(prepared)
+
+
+def _with_similar(
+    prepared: Prepared, before: similar.Alike | None, accelerator: Accelerator
+) -> tuple[Prepared, similar.Alike | None, Mapping[str, Pairs]]:
+    """The run with the layers that meet decided, where that is left to how alike they are; what was measured; pairs."""
+    asked = similar.asking(prepared.stages)
+    if not asked:
+        return prepared, None, {}
+    assert prepared.calibration is not None
+    alike = before
+    if before is None and accelerator.is_main_process:
+        alike = similar.measured(prepared.stages, prepared.model, prepared.taught_by, prepared.calibration)
+    alike = similar.agreed(accelerator, alike)
+    prepared = replace(prepared, stages=similar.decided(prepared.stages, alike))
+    seed = prepared.run.training.seed
+    pairs = similar.pairs_said(asked, prepared.stages, prepared.model, prepared.taught_by, seed)
+    for name, met in pairs.items():
+        how = "as this run began" if before is not None else "by how alike they are"
+        say(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in met)} ({how})")
+    return prepared, alike, pairs
 
 
 def _say_stages(prepared: Prepared, work: Work, accelerator: Accelerator) -> None:

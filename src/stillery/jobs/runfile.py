@@ -11,7 +11,7 @@ from typing import Any
 import tomli_w
 
 from stillery import methods
-from stillery.faults import Fault
+from stillery.faults import Fault, Gathered
 from stillery.jobs.division import CUT
 from stillery.jobs.presets import preset
 from stillery.jobs.settings import (
@@ -22,17 +22,21 @@ from stillery.jobs.settings import (
     DecodingSettings,
     Distill,
     Finetune,
+    MethodSettings,
     Run,
     resolve,
     setting_names,
 )
 from stillery.models.choices import STARTS
-from stillery.setting import Named
+from stillery.setting import Named, make, option_name
+from stillery.words import read_along
 
 __all__ = [
     "ask",
+    "ask_method",
     "file_to_resume",
     "read_toml",
+    "run_of",
     "to_toml",
     "trained_length",
     "trained_on",
@@ -67,8 +71,20 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
 
 
+def ask_method(given: Mapping[str, Any]) -> MethodSettings:
+    """Which method, by options of the command line; None means not given."""
+    said, faults = {name: value for name, value in given.items() if value is not None}, Gathered()
+    if isinstance(said.get("recipe"), str):
+        read_along(Path(said["recipe"].rpartition(":")[0]))
+    found, _ = make(MethodSettings, said, option_name, faults)
+    faults.raise_any()
+    return found
+
+
 def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
     """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
+    # Not at the top: the command line shows its help without tensor code.
+
     method, options = values.get("method"), values.get("options", {})
     if not values.get("fingerprints") or method not in methods.names() or not isinstance(options, dict):
         return values
@@ -79,34 +95,34 @@ def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
 def trained_reading(model: str) -> dict[str, Any]:
     """How a model was shown texts in training, as settings, where its run file lies beside it."""
     names = ("max_length", "max_target_length", "prompt", "prefix")
-    return {name: value for name, value in _run_of(model).items() if name in names}
+    return {name: value for name, value in run_of(model).items() if name in names}
 
 
 def trained_search(model: str) -> dict[str, Any]:
     """How a model's texts were searched for when its run was scored, as settings, where its run file lies beside it."""
     names = setting_names(DecodingSettings)
-    return {name: value for name, value in _run_of(model).items() if name in names}
+    return {name: value for name, value in run_of(model).items() if name in names}
 
 
 def trained_length(model: str) -> dict[str, int]:
     """The max_length a model was trained with, as a setting, where its run file lies beside it."""
-    length = _run_of(model).get("max_length")
+    length = run_of(model).get("max_length")
     return {"max_length": length} if isinstance(length, int) else {}
 
 
 def trained_task(model: str) -> str | None:
     """The named task a model was trained on, where its run file lies beside it."""
-    task = _run_of(model).get("task")
+    task = run_of(model).get("task")
     return task if isinstance(task, str) else None
 
 
 def trained_on(model: str) -> Path | None:
     """The file a model was trained on parts of, where its run file lies beside it."""
-    data = _run_of(model).get("data")
+    data = run_of(model).get("data")
     return Path(data).resolve() if isinstance(data, str) and Path(data).is_file() else None
 
 
-def _run_of(model: str) -> dict[str, Any]:
+def run_of(model: str) -> dict[str, Any]:
     """The run file that lies beside a model; empty where there is none."""
     for folder in (Path(model), Path(model).parent):
         written = folder / "run.toml"

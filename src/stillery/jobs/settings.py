@@ -5,13 +5,15 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from stillery.faults import Fault, Gathered, nearest
 from stillery.models.choices import HEADS, LAYER_CHOICES, PROJECTORS, REUSES
-from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS, SCHEDULES
 from stillery.setting import Named, make, setting
 from stillery.train.settings import Storing, Training
+from stillery.words import method_words, read_along, words
 
 __all__ = [
     "EXAMPLES",
@@ -164,17 +166,17 @@ class StudentSettings:
 class MethodSettings:
     """Which method, and what differs from its defaults."""
 
-    method: str = setting("layer-forward", "Distillation method; see `stillery methods`.")
+    method: str = setting("layer-forward", "Distillation method; see `stillery methods`.", offers=method_words)
     hard_weight: float | None = setting(None, "Weight of the labels' loss.  [default: the method's]", least=0)
     temperature: float | None = setting(None, "Temperature of prediction matching.  [default: the method's]", above=0)
-    pair: str | None = setting(None, "Which layers meet, for every match of layers.", choices=PAIRINGS)
-    represent: str | None = setting(None, "What of a layer is compared.", choices=REPRESENTATIONS)
-    distance: str | None = setting(None, "How far layers are apart.", choices=DISTANCES)
-    reduction: str | None = setting(None, "How the distance of a pair is reduced.", choices=REDUCTIONS)
-    divergence: str | None = setting(None, "How far predictions are apart.", choices=DIVERGENCES)
+    pair: str | None = setting(None, "Which layers meet, for every match of layers.", choices=partial(words, "pairing"))
+    represent: str | None = setting(None, "What of a layer is compared.", choices=partial(words, "representation"))
+    distance: str | None = setting(None, "How far layers are apart.", choices=partial(words, "distance"))
+    reduction: str | None = setting(None, "How the distance of a pair is reduced.", choices=partial(words, "reduction"))
+    divergence: str | None = setting(None, "How far predictions are apart.", choices=partial(words, "divergence"))
     square: bool | None = setting(None, "Multiply prediction matching by the squared temperature.")
     schedule: str | None = setting(
-        None, "Match layers and predictions jointly, or layers first (sequential).", choices=SCHEDULES
+        None, "Match layers and predictions jointly, or layers first (sequential).", choices=partial(words, "schedule")
     )
     ild_data: str | None = setting(None, "Texts for the stage of layers, instead of --data; they need no labels.")
     ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
@@ -299,6 +301,9 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
     """The run that the given values ask for; None means not given."""
     faults, given = Gathered(), _given(values)
     job, subject = kind.__name__.lower(), "teacher" if kind is Distill else "model"
+    if isinstance(given.get("recipe"), str):
+        # The parts of the user's own file have words too.
+        read_along(Path(given["recipe"].rpartition(":")[0]))
     groups: dict[str, type] = {item.name: GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in GROUPS}
     known = {
         "job",

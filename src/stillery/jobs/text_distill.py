@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery import methods
+from stillery.bound import asks
 from stillery.data.text_examples import TextExamples, TextParts
 from stillery.evaluate.generate import Decoding, end_ids
 from stillery.faults import Fault, Gathered
@@ -62,6 +63,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     texts: TextExamples | None = None
     student: Student | None = None
     starts: Starts | None = None
+    calibration: Calibration | None = None
     conditions: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     if out is not None:
@@ -104,8 +106,8 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     settings = resolved_student(run.student, recipe)
     if teacher is not None and asked.clear(*_DEPTHS):
         with faults.catch():
-            known = Calibration.for_writers(parts.train, teacher, run.data, run.writing) if parts else None
-            make = partial(make_generator, teacher=teacher, seed=run.training.seed, calibration=known)
+            calibration = Calibration.for_writers(parts.train, teacher, run.data, run.writing) if parts else None
+            make = partial(make_generator, teacher=teacher, seed=run.training.seed, calibration=calibration)
             student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None:
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
@@ -153,6 +155,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         origin=student.origin,
         starts=starts,
         start=fixed_start(asked.run.student, settings),
+        calibration=calibration,
         notes=notes,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs=_pairs(recipe.stages, student, teacher, ild_teacher or teacher, clock),
@@ -240,7 +243,7 @@ def _pairs(
     found = {}
     for stage in stages:
         theirs = stack_sizes((other if stage.teacher == "supplementary" else teacher).model.config)
-        for match in stage.matches:
+        for match in (match for match in stage.matches if not asks(match)):
             depths = [sizes_in(each, match.stack).layers for each in (stack_sizes(student.model.config), theirs)]
             found[match.name] = pairs_of(match, depths[0], depths[1], clock)
     return found

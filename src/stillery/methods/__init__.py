@@ -1,7 +1,8 @@
 """The methods, one short file per paper; a file's `__all__` lists the methods it defines.
 
 A method is a function of keyword options that returns a `Recipe`. Its command-line name is its function name with
-dashes, its options are its keywords, and the first line of its file's docstring names the paper.
+dashes, its options are its keywords, each default says where it comes from (`stillery.declare`), and the first line of
+its file's docstring names the paper. An installed package provides such files by entry points (`stillery.words`).
 """
 
 from __future__ import annotations
@@ -21,11 +22,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stillery.declare import sources_of
 from stillery.faults import Fault, Gathered, nearest
-from stillery.methods._sources import SOURCES
 from stillery.recipe import Clock, Match, Recipe, Shown, StackName, Stage, part_name
 from stillery.stacks import Which, on_stacks
 from stillery.terms import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
+from stillery.words import METHODS, Plugin, plugins
 
 __all__ = ["Method", "build", "describe", "describe_stages", "find", "names", "terms"]
 
@@ -48,18 +50,40 @@ class Method:
         """Option names and their defaults."""
         return {name: given.default for name, given in inspect.signature(self.function).parameters.items()}
 
+    @property
+    def sources(self) -> dict[str, str]:
+        """Where each default comes from, as its signature says."""
+        said = sources_of(self.function)
+        return {name: said.get(name, "not said") for name in self.options}
+
 
 @cache
 def _methods() -> dict[str, Method]:
     found: dict[str, Method] = {}
     files = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
-    for file in files:
-        module = importlib.import_module(f"{__name__}.{file}")
+    modules = [importlib.import_module(f"{__name__}.{file}") for file in files]
+    for module in (*modules, *map(_imported, plugins(METHODS))):
         paper = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
         for function_name in module.__all__:
             name = function_name.replace("_", "-")
+            if name in found:
+                others = found[name].function.__module__
+                raise Fault(f"two methods are called {name!r}: one of {others}, one of {module.__name__}; rename one")
             found[name] = Method(name=name, function=getattr(module, function_name), paper=paper)
     return found
+
+
+def _imported(plugin: Plugin) -> types.ModuleType:
+    """A file of methods of an installed package."""
+    try:
+        module = importlib.import_module(plugin.module)
+        if not all(callable(getattr(module, name)) for name in module.__all__):
+            raise TypeError("its __all__ lists what is no function")
+    except Exception as error:  # code of others may fail in any way; it is said in one line
+        raise Fault(
+            f"the installed methods {plugin.name} ({plugin.module}) cannot be loaded: {type(error).__name__}: {error}"
+        ) from None
+    return module
 
 
 def names() -> list[str]:
@@ -183,7 +207,7 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
         "summary": method.summary,
         "details": inspect.getdoc(method.function) or "",
         "options": method.options | dict(options or {}),
-        "sources": SOURCES.get(name, {}),
+        "sources": method.sources,
         "init": recipe.init,
         "head": recipe.head,
         "stages": describe_stages(recipe),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+from stillery.declare import Inferred, ThirdParty
 from stillery.methods._stages import joint
 from stillery.parts import combine, distance, pair, project, represent
 from stillery.recipe import Match, Recipe
@@ -14,13 +15,13 @@ __all__ = ["alp_kd"]
 
 def alp_kd(
     *,
-    hard_weight: float = 1 / 3,
-    soft_weight: float = 1 / 3,
-    temperature: float = 2.0,
-    layer_weight: float = 100 / 3,
-    states: Literal["cls", "pool"] = "cls",
-    scale: bool = False,
-    detach: bool = False,
+    hard_weight: Inferred[float] = 1 / 3,
+    soft_weight: Inferred[float] = 1 / 3,
+    temperature: Inferred[float] = 2.0,
+    layer_weight: ThirdParty[float] = 100 / 3,
+    states: ThirdParty[Literal["cls", "pool"]] = "cls",
+    scale: ThirdParty[bool] = False,
+    detach: ThirdParty[bool] = False,
 ) -> Recipe:
     """ALP-KD: each student layer meets all teacher layers, weighed by the softmax of their dot products with it.
 

@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+from stillery.declare import Inferred, Paper
 from stillery.parts import divergence
 from stillery.recipe import Prediction, Recipe, Stage
 
 __all__ = ["kd", "none"]
 
 
-def none(*, hard_weight: float = 1.0) -> Recipe:
+def none(*, hard_weight: Inferred[float] = 1.0) -> Recipe:
     """No distillation: the student learns from the labels alone, the baseline at equal budget."""
     return Recipe(stages=(Stage(hard_weight=hard_weight),))
 
 
 def kd(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 2.0,
-    square: bool = True,
+    hard_weight: Inferred[float] = 0.5,
+    soft_weight: Inferred[float | None] = None,
+    temperature: Inferred[float] = 2.0,
+    square: Paper[bool] = True,
 ) -> Recipe:
     """Prediction matching: hard_weight * CE + soft_weight * T^2 * KL(teacher || student).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stillery.declare import Code, Inferred, Paper
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent, transport
 from stillery.parts.represent import Normalise
@@ -14,14 +15,14 @@ __all__ = ["bert_emd"]
 
 def bert_emd(
     *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 1.0,
-    layer_weight: float = 0.005,
-    reweighed: bool = True,
-    separate: bool = False,
-    always_project: bool = True,
-    normalise: Normalise = "none",
+    hard_weight: Code[float] = 0.0,
+    soft_weight: Code[float] = 1.0,
+    temperature: Code[float] = 1.0,
+    layer_weight: Code[float] = 0.005,
+    reweighed: Paper[bool] = True,
+    separate: Code[bool] = False,
+    always_project: Code[bool] = True,
+    normalise: Inferred[Normalise] = "none",
 ) -> Recipe:
     """BERT-EMD: all student with all teacher layers, weighed by the flow of least cost, for states and for attention.
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+from stillery.declare import Code, Inferred
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Recipe
@@ -14,12 +15,12 @@ __all__ = ["ckd_combine"]
 
 def ckd_combine(
     *,
-    hard_weight: float = 0.1,
-    soft_weight: float = 0.2,
-    temperature: float = 2.0,
-    layer_weight: float = 0.7,
-    partition: Literal["regular", "overlap", "skip-middle", "cross"] = "regular",
-    states: Literal["cls", "pool", "tokens"] = "cls",
+    hard_weight: Code[float] = 0.1,
+    soft_weight: Code[float] = 0.2,
+    temperature: Inferred[float] = 2.0,
+    layer_weight: Code[float] = 0.7,
+    partition: Code[Literal["regular", "overlap", "skip-middle", "cross"]] = "regular",
+    states: Inferred[Literal["cls", "pool", "tokens"]] = "cls",
 ) -> Recipe:
     """CKD: each student layer meets a block of teacher layers, laid side by side and mapped to the student's width.
 

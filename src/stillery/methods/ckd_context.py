@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stillery.declare import Code, Inferred
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Match, Recipe
@@ -13,12 +14,12 @@ __all__ = ["ckd_context"]
 
 def ckd_context(
     *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 2.0,
-    word_weight: float = 1.0,
-    layer_weight: float = 1.0,
-    angle_weight: float = 1.0,
+    hard_weight: Code[float] = 0.0,
+    soft_weight: Code[float] = 1.0,
+    temperature: Inferred[float] = 2.0,
+    word_weight: Inferred[float] = 1.0,
+    layer_weight: Inferred[float] = 1.0,
+    angle_weight: Inferred[float] = 1.0,
 ) -> Recipe:
     """CKD: how the words of a text relate in each layer, and how a word's states relate between layers.
 

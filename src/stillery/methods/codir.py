@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stillery.declare import Inferred, ThirdParty
 from stillery.methods._stages import joint
 from stillery.parts import bank, distance, pair, represent
 from stillery.recipe import Match, Recipe
@@ -13,13 +14,13 @@ __all__ = ["codir"]
 
 def codir(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float = 0.5,
-    temperature: float = 2.0,
-    layer_weight: float = 0.1,
-    negatives: int = 100,
-    contrast_temperature: float = 0.07,
-    width: int = 128,
+    hard_weight: Inferred[float] = 0.5,
+    soft_weight: Inferred[float] = 0.5,
+    temperature: Inferred[float] = 2.0,
+    layer_weight: Inferred[float] = 0.1,
+    negatives: ThirdParty[int] = 100,
+    contrast_temperature: ThirdParty[float] = 0.07,
+    width: ThirdParty[int] = 128,
 ) -> Recipe:
     """CoDIR: all layers' pooled states side by side; the student's should be nearest to its own teacher's.
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
+from stillery.declare import Code, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent, schedule, transport
 from stillery.parts.represent import Normalise
@@ -55,18 +56,18 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
 
     def recipe(
         *,
-        hard_weight: float = 0.0,
-        soft_weight: float = 1.0,
-        temperature: float = 2.0,
-        layer_share: float = 5.0,
-        least_steps: int = LEAST_STEPS,
-        attention: Attention = "kl",
-        states: States = "tokens",
-        attention_weight: float = 1.0,
-        hidden_weight: float = 1.0,
-        always_project: bool = False,
-        relation_heads: int | None = None,
-        normalise: Normalise = "none",
+        hard_weight: Code[float] = 0.0,
+        soft_weight: Code[float] = 1.0,
+        temperature: Code[float] = 2.0,
+        layer_share: Paper[float] = 5.0,
+        least_steps: Inferred[int] = LEAST_STEPS,
+        attention: Paper[Attention] = "kl",
+        states: Paper[States] = "tokens",
+        attention_weight: Paper[float] = 1.0,
+        hidden_weight: Paper[float] = 1.0,
+        always_project: Paper[bool] = False,
+        relation_heads: Inferred[int | None] = None,
+        normalise: Inferred[Normalise] = "none",
     ) -> Recipe:
         return layers_then_prediction(
             _attention(attention, attention_pairs, attention_weight, relation_heads),
@@ -97,19 +98,19 @@ u_ild = _one_to_one(
 
 def emd_ild(
     *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 2.0,
-    layer_share: float = 5.0,
-    least_steps: int = LEAST_STEPS,
-    attention: Attention = "kl",
-    states: States = "tokens",
-    attention_weight: float = 1.0,
-    hidden_weight: float = 1.0,
-    always_project: bool = False,
-    relation_heads: int | None = None,
-    normalise: Normalise = "none",
-    reweighed: bool = True,
+    hard_weight: Code[float] = 0.0,
+    soft_weight: Code[float] = 1.0,
+    temperature: Code[float] = 2.0,
+    layer_share: Paper[float] = 5.0,
+    least_steps: Inferred[int] = LEAST_STEPS,
+    attention: Paper[Attention] = "kl",
+    states: Paper[States] = "tokens",
+    attention_weight: Paper[float] = 1.0,
+    hidden_weight: Paper[float] = 1.0,
+    always_project: Paper[bool] = False,
+    relation_heads: Inferred[int | None] = None,
+    normalise: Inferred[Normalise] = "none",
+    reweighed: Code[bool] = True,
 ) -> Recipe:
     """EMD-ILD: all layers with all layers by the earth mover's distance, then prediction distillation.
 
@@ -129,27 +130,27 @@ def emd_ild(
 
 def cr_ild(
     *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 2.0,
-    layer_share: float = 5.0,
-    least_steps: int = LEAST_STEPS,
-    attention: Attention = "kl",
-    states: States = "tokens",
-    attention_weight: float = 1.0,
-    hidden_weight: float = 1.0,
-    always_project: bool = False,
-    relation_heads: int | None = None,
-    normalise: Normalise = "none",
-    alpha: float = 1.0,
-    consistency_weight: float = 0.1,
-    hidden_consistency: bool = True,
-    ramp: Literal["steps", "epochs"] = "steps",
-    ramp_steps: int | None = None,
-    pairing: Literal["random", "reverse"] = "random",
-    larger: bool = False,
-    stop_gradient: bool = True,
-    kl_direction: Literal["from-mixed", "from-target"] = "from-mixed",
+    hard_weight: Code[float] = 0.0,
+    soft_weight: Code[float] = 1.0,
+    temperature: Code[float] = 2.0,
+    layer_share: Paper[float] = 5.0,
+    least_steps: Inferred[int] = LEAST_STEPS,
+    attention: Paper[Attention] = "kl",
+    states: Paper[States] = "tokens",
+    attention_weight: Paper[float] = 1.0,
+    hidden_weight: Paper[float] = 1.0,
+    always_project: Paper[bool] = False,
+    relation_heads: Inferred[int | None] = None,
+    normalise: Inferred[Normalise] = "none",
+    alpha: Paper[float] = 1.0,
+    consistency_weight: Code[float] = 0.1,
+    hidden_consistency: Paper[bool] = True,
+    ramp: Paper[Literal["steps", "epochs"]] = "steps",
+    ramp_steps: Inferred[int | None] = None,
+    pairing: Paper[Literal["random", "reverse"]] = "random",
+    larger: Paper[bool] = False,
+    stop_gradient: Code[bool] = True,
+    kl_direction: Paper[Literal["from-mixed", "from-target"]] = "from-mixed",
 ) -> Recipe:
     """CR-ILD: L-ILD on mixed examples with consistency terms that ramp up, then prediction distillation.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stillery.declare import Code, Inferred
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Recipe
@@ -11,10 +12,10 @@ __all__ = ["distilbert"]
 
 def distilbert(
     *,
-    hard_weight: float = 0.25,
-    soft_weight: float = 0.625,
-    temperature: float = 2.0,
-    layer_weight: float = 0.125,
+    hard_weight: Inferred[float] = 0.25,
+    soft_weight: Inferred[float] = 0.625,
+    temperature: Code[float] = 2.0,
+    layer_weight: Inferred[float] = 0.125,
 ) -> Recipe:
     """DistilBERT's triple loss for a task: labels, predictions, and 1 - cos of the last layer's token states."""
     cosine = Match(

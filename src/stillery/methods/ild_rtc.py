@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+from stillery.declare import Grid, Inferred, Paper
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Pair, Recipe, Stage
@@ -28,12 +29,12 @@ def _layers(which: Pair, weight: float) -> Match:
 
 def ild_rtc(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 10.0,
-    square: bool = True,
-    layer_weight: float = 100.0,
-    include_last: bool = False,
+    hard_weight: Grid[float] = 0.5,
+    soft_weight: Paper[float | None] = None,
+    temperature: Paper[float] = 10.0,
+    square: Inferred[bool] = True,
+    layer_weight: Grid[float] = 100.0,
+    include_last: Paper[bool] = False,
 ) -> Recipe:
     """ILD-RTC: a CE + (1 - a) KL + b L_layer on a student that starts with the teacher's classifier.
 
@@ -50,11 +51,11 @@ def ild_rtc(
 
 def ild_top(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 10.0,
-    layer_weight: float = 100.0,
-    include_last: bool = False,
+    hard_weight: Grid[float] = 0.5,
+    soft_weight: Paper[float | None] = None,
+    temperature: Paper[float] = 10.0,
+    layer_weight: Grid[float] = 100.0,
+    include_last: Paper[bool] = False,
 ) -> Recipe:
     """Matching to the teacher's last layers (ILD-RTC's Table 9): 1..M-1 to N-M+1..N-1; `include_last` adds (M, N)."""
     match = _layers(partial(pair.top, include_last=include_last), layer_weight)
@@ -63,7 +64,7 @@ def ild_top(
     )  # fmt: skip
 
 
-def simkd(*, layer_weight: float = 1.0, feature: Literal["cls", "pooled"] = "cls") -> Recipe:
+def simkd(*, layer_weight: Paper[float] = 1.0, feature: Inferred[Literal["cls", "pooled"]] = "cls") -> Recipe:
     """SimKD (Chen et al., 2022): only the last feature is matched, and the teacher's frozen classifier used.
 
     The feature is what the reused classifier sees: the last layer's [CLS] state where pooler and linear classifier are

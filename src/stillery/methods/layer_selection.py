@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
+from stillery.declare import Code, Inferred
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Pairs, Prediction, Recipe, Representation, Stage
@@ -28,14 +29,14 @@ def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe
 
     def recipe(
         *,
-        hard_weight: float = 1.0,
-        soft_weight: float = 1.0,
-        temperature: float = 1.0,
-        layer_weight: float = 3.0,
-        embedding: bool = True,
-        released: bool = False,
-        normalise: Normalise = "none",
-        raw_last: bool = False,
+        hard_weight: Code[float] = 1.0,
+        soft_weight: Code[float] = 1.0,
+        temperature: Code[float] = 1.0,
+        layer_weight: Code[float] = 3.0,
+        embedding: Code[bool] = True,
+        released: Inferred[bool] = False,
+        normalise: Inferred[Normalise] = "none",
+        raw_last: Inferred[bool] = False,
     ) -> Recipe:
         hidden = Match(
             name="hidden",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from stillery.declare import Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, represent
 from stillery.recipe import LEAST_STEPS, Match, Recipe, Representation
@@ -23,13 +24,13 @@ def _last(what: Representation, weight: float) -> Match:
 
 def minilm(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 2.0,
-    layer_share: float = 5.0,
-    least_steps: int = LEAST_STEPS,
-    attention_weight: float = 1.0,
-    value_weight: float = 1.0,
+    hard_weight: Inferred[float] = 0.5,
+    soft_weight: Inferred[float | None] = None,
+    temperature: Inferred[float] = 2.0,
+    layer_share: Inferred[float] = 5.0,
+    least_steps: Inferred[int] = LEAST_STEPS,
+    attention_weight: Paper[float] = 1.0,
+    value_weight: Paper[float] = 1.0,
 ) -> Recipe:
     """MiniLM: the last layer's attention (eq. 7) and value relations (eq. 9), then prediction distillation.
 
@@ -45,15 +46,15 @@ def minilm(
 
 def minilm_v2(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 2.0,
-    layer_share: float = 5.0,
-    least_steps: int = LEAST_STEPS,
-    query_weight: float = 1.0,
-    key_weight: float = 1.0,
-    value_weight: float = 1.0,
-    relation_heads: int | None = None,
+    hard_weight: Inferred[float] = 0.5,
+    soft_weight: Inferred[float | None] = None,
+    temperature: Inferred[float] = 2.0,
+    layer_share: Inferred[float] = 5.0,
+    least_steps: Inferred[int] = LEAST_STEPS,
+    query_weight: Paper[float] = 1.0,
+    key_weight: Paper[float] = 1.0,
+    value_weight: Paper[float] = 1.0,
+    relation_heads: Inferred[int | None] = None,
 ) -> Recipe:
     """MiniLMv2: query, key and value relations of the last layer (eq. 4), then prediction distillation.
 

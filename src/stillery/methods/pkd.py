@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
+from stillery.declare import Code, Grid, Paper
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.recipe import Match, Prediction, Recipe, Stage
 
@@ -12,13 +13,13 @@ __all__ = ["pkd"]
 
 def pkd(
     *,
-    layers: Literal["skip", "last"] = "skip",
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 10.0,
-    square: bool = True,
-    layer_weight: float = 100.0,
-    normalise: bool = True,
+    layers: Paper[Literal["skip", "last"]] = "skip",
+    hard_weight: Grid[float] = 0.5,
+    soft_weight: Paper[float | None] = None,
+    temperature: Grid[float] = 10.0,
+    square: Code[bool] = True,
+    layer_weight: Grid[float] = 100.0,
+    normalise: Paper[bool] = True,
 ) -> Recipe:
     """Patient KD: (1 - a) CE + a T^2 KL + b L_PT on the normalised [CLS] states of student layers 1..M-1.
 

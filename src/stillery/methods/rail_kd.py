@@ -5,6 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
+from stillery.declare import Inferred, Paper
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Pair, Project, Recipe
@@ -33,15 +34,15 @@ def _rail(
 
 def rail_kd(
     *,
-    hard_weight: float = 1 / 3,
-    soft_weight: float = 1 / 3,
-    temperature: float = 2.0,
-    layer_weight: float = 1 / 3,
-    width: int = 128,
-    shared: bool = False,
-    projection_start: ProjectionStart = "same",
-    frozen_teacher: bool = True,
-    unmasked: bool = False,
+    hard_weight: Paper[float] = 1 / 3,
+    soft_weight: Paper[float] = 1 / 3,
+    temperature: Inferred[float] = 2.0,
+    layer_weight: Paper[float] = 1 / 3,
+    width: Paper[int] = 128,
+    shared: Inferred[bool] = False,
+    projection_start: Inferred[ProjectionStart] = "same",
+    frozen_teacher: Inferred[bool] = True,
+    unmasked: Inferred[bool] = False,
 ) -> Recipe:
     """RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised.
 
@@ -60,14 +61,14 @@ def rail_kd(
 
 def rail_kd_concat(
     *,
-    hard_weight: float = 1 / 3,
-    soft_weight: float = 1 / 3,
-    temperature: float = 2.0,
-    layer_weight: float = 1 / 3,
-    width: int = 128,
-    projection_start: ProjectionStart = "same",
-    frozen_teacher: bool = True,
-    unmasked: bool = False,
+    hard_weight: Paper[float] = 1 / 3,
+    soft_weight: Paper[float] = 1 / 3,
+    temperature: Inferred[float] = 2.0,
+    layer_weight: Paper[float] = 1 / 3,
+    width: Paper[int] = 128,
+    projection_start: Inferred[ProjectionStart] = "same",
+    frozen_teacher: Inferred[bool] = True,
+    unmasked: Inferred[bool] = False,
 ) -> Recipe:
     """RAIL-KD, concatenated: the drawn layers' pooled states side by side, projected to 128 as one (eq. 3).
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
+from stillery.declare import Code, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent
 from stillery.parts.represent import Normalise
@@ -14,16 +15,16 @@ __all__ = ["tinybert"]
 
 def tinybert(
     *,
-    hard_weight: float = 0.0,
-    soft_weight: float = 1.0,
-    temperature: float = 1.0,
-    layer_share: float = 5.0,
-    least_steps: int = LEAST_STEPS,
-    attention_weight: float = 1.0,
-    hidden_weight: float = 1.0,
-    always_project: bool = True,
-    released: bool = False,
-    normalise: Normalise = "none",
+    hard_weight: Code[float] = 0.0,
+    soft_weight: Code[float] = 1.0,
+    temperature: Code[float] = 1.0,
+    layer_share: Inferred[float] = 5.0,
+    least_steps: Inferred[int] = LEAST_STEPS,
+    attention_weight: Code[float] = 1.0,
+    hidden_weight: Code[float] = 1.0,
+    always_project: Paper[bool] = True,
+    released: Inferred[bool] = False,
+    normalise: Inferred[Normalise] = "none",
 ) -> Recipe:
     """TinyBERT: attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10).
 

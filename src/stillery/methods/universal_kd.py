@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
+from stillery.declare import Inferred, ThirdParty
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, pseudo, represent
 from stillery.recipe import LEAST_STEPS, Match, Recipe, Stage
@@ -14,15 +15,15 @@ __all__ = ["universal_kd"]
 
 def universal_kd(
     *,
-    hard_weight: float = 0.5,
-    soft_weight: float | None = None,
-    temperature: float = 2.0,
-    layer_weight: float = 1.0,
-    pseudo_temperature: float = 1.0,
-    heads_share: float = 1.0,
-    layer_share: float = 16.0,
-    prediction_share: float = 4.0,
-    least_steps: int = LEAST_STEPS,
+    hard_weight: Inferred[float] = 0.5,
+    soft_weight: Inferred[float | None] = None,
+    temperature: Inferred[float] = 2.0,
+    layer_weight: Inferred[float] = 1.0,
+    pseudo_temperature: Inferred[float] = 1.0,
+    heads_share: Inferred[float] = 1.0,
+    layer_share: ThirdParty[float] = 16.0,
+    prediction_share: ThirdParty[float] = 4.0,
+    least_steps: Inferred[int] = LEAST_STEPS,
 ) -> Recipe:
     """Universal-KD: predictions of pseudo classifiers on the layers are matched, then the student is trained.
 

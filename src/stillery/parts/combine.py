@@ -7,9 +7,12 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from stillery import declare
+
 __all__ = ["attend"]
 
 
+@declare.combination("attend", "teacher layers weighed by the softmax of their dot products with the student")
 def attend(student: Tensor, teachers: Sequence[Tensor], *, scale: bool = False, detach: bool = False) -> Tensor:
     """ALP-KD: the teacher layers' rows, weighed by the softmax of their dot products with the student's row.
 

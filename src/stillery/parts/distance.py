@@ -22,6 +22,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery import declare
 from stillery.parts._wide import wide
 
 __all__ = [
@@ -38,7 +39,13 @@ __all__ = [
 # Rows shorter than this are not made longer than they are by it.
 _LEAST = 1e-12
 
-REDUCTIONS = ("mean", "batchmean", "rowmean", "sum", "batchmean_twice")
+REDUCTIONS = (
+    declare.reduction("mean", "mean over all valid elements", over="elements"),
+    declare.reduction("batchmean", "sum over the row, then mean over valid rows", over="rows"),
+    declare.reduction("rowmean", "mean of each row, then over valid rows: short rows count as much", over="rows"),
+    declare.reduction("sum", "sum over everything valid", over=None),
+    declare.batch_reduction("batchmean_twice", "batchmean divided by the batch size", over="rows"),
+)
 
 
 def _keys(scores: Tensor, key_mask: Tensor) -> Tensor:
@@ -94,6 +101,7 @@ def _known(reduction: str) -> str:
     return reduction
 
 
+@declare.distance("mse", "squared error of the elements", rowwise=True)
 def mse(
     student: Tensor,
     teacher: Tensor,
@@ -116,6 +124,7 @@ def mse(
     return _reduce(torch.where(keys, squares, 0.0).sum(-1), mask, reduction, keys.sum(-1))
 
 
+@declare.distance("normalised-mse", "squared error of rows of unit length: 2 - 2 cos of each", rowwise=True)
 def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """Squared error after scaling each row to unit length: PKD, L_PT (eq. 7); RAIL-KD (eq. 2).
 
@@ -131,11 +140,13 @@ def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None,
     return mse(ours, theirs, mask, reduction) / width
 
 
+@declare.distance("cosine", "1 - cos of each pair of rows", over="rows", rowwise=True)
 def cosine(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """1 - cos of each pair of rows, as DistilBERT's L_cos; a row is one element, so `mean` and `batchmean` agree."""
     return _reduce(1 - F.cosine_similarity(wide(student), wide(teacher), dim=-1), mask, reduction, 1)
 
 
+@declare.distance("kl", "KL(teacher || student) of scores softmaxed over the keys", over="rows")
 def kl(
     student_scores: Tensor,
     teacher_scores: Tensor,
@@ -163,6 +174,7 @@ def kl(
     return _reduce(terms.sum(-1), mask, reduction, 1)
 
 
+@declare.distance(None, "KL between attention maps", over="rows")
 def map_kl(
     student: Tensor,
     target: Tensor,
@@ -185,6 +197,7 @@ def map_kl(
     return _reduce(terms.sum(-1), mask, reduction, 1)
 
 
+@declare.distance(None, "squared error of scores, padding included", over="examples", together=True)
 def released_attention_mse(
     student: Tensor,
     teacher: Tensor,
@@ -204,6 +217,9 @@ def released_attention_mse(
     return squares.mean()
 
 
+@declare.distance(
+    "contrastive", "InfoNCE against the other rows of the batch, on which it depends", over="rows", together=True
+)
 def contrastive(
     student: Tensor,
     teacher: Tensor,

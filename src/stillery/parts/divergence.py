@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery import declare
 from stillery.parts._wide import wide
 from stillery.recipe import Divergence
 
@@ -30,18 +31,21 @@ def _mean_row(terms: Tensor, temperature: float, square: bool) -> Tensor:
     return terms.sum() * ((temperature**2 if square else 1.0) / max(len(terms), 1))
 
 
+@declare.divergence("kl", "KL(teacher || student): covers all the teacher finds likely")
 def kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """KL(teacher || student) of the softened predictions (Hinton et al., 2015): covers all the teacher finds likely."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
     return _mean_row(teacher.exp() * (teacher - student), temperature, square)
 
 
+@declare.divergence("reverse-kl", "KL(student || teacher): seeks one of the teacher's modes")
 def reverse_kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """KL(student || teacher): seeks one of the teacher's modes."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
     return _mean_row(student.exp() * (student - teacher), temperature, square)
 
 
+@declare.divergence("js", "Jensen-Shannon divergence, between 0 and log 2")
 def js(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Jensen-Shannon divergence: the mean of both sides' KL to their average; between 0 and log 2."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
@@ -50,18 +54,21 @@ def js(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0,
     return _mean_row(both / 2, temperature, square)
 
 
+@declare.divergence("tvd", "total variation distance, between 0 and 1")
 def tvd(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Total variation distance: half the sum of absolute differences; between 0 and 1."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
     return _mean_row((student.exp() - teacher.exp()).abs() / 2, temperature, square)
 
 
+@declare.divergence("soft-ce", "cross entropy against the teacher's predictions")
 def soft_ce(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Cross entropy against the teacher's softened predictions: `kl` plus the teacher's entropy, the same gradient."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
     return _mean_row(-teacher.exp() * student, temperature, square)
 
 
+@declare.divergence("mse", "mean squared error of the raw outputs", raw=True)
 def logit_mse(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
     """Mean squared error of the raw outputs, what regression uses: the temperature cancels against its square."""
     mean = F.mse_loss(wide(student_logits), wide(teacher_logits))
@@ -77,10 +84,11 @@ def per_label(
 ) -> Tensor:
     """A divergence where every output is a yes or no of its own: of each label's two outcomes, mean over labels.
 
-    Raw outputs (`logit_mse`) are compared as they are, since a label has one.
+    Raw outputs (`mse`) are compared as they are, since a label has one.
     """
-    if divergence is logit_mse:
-        return logit_mse(student_logits, teacher_logits, temperature, square)
+    said = declare.facts_of(divergence)
+    if said is not None and said.raw:
+        return divergence(student_logits, teacher_logits, temperature, square)
     return divergence(_yes_and_no(student_logits), _yes_and_no(teacher_logits), temperature, square)
 
 
@@ -89,7 +97,5 @@ def _yes_and_no(logits: Tensor) -> Tensor:
     return torch.stack([logits, torch.zeros_like(logits)], dim=-1).flatten(0, -2)
 
 
-DIVERGENCES = {
-    "kl": kl, "reverse-kl": reverse_kl, "js": js, "tvd": tvd, "soft-ce": soft_ce, "mse": logit_mse
-}  # fmt: skip
-"""The names a user chooses from."""
+DIVERGENCES = declare.of_module("divergence", __name__)
+"""The divergences of this file by the words a user chooses them by."""

@@ -13,6 +13,7 @@ from typing import Literal
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from stillery import declare
 from stillery.faults import Fault
 from stillery.recipe import Clock, Pairs
 
@@ -32,6 +33,7 @@ __all__ = [
     "random_each_epoch",
     "random_together",
     "reverse",
+    "similar",
     "skip",
     "together",
     "top",
@@ -53,6 +55,7 @@ def _matched(teachers: Sequence[int], embedding: bool) -> Pairs:
     return [*([(0, 0)] if embedding else []), *enumerate(teachers, start=1)]
 
 
+@declare.pairing("forward", "student layer i with teacher layer ceil(i N / M)")
 def forward(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
     """Layer selection, forward: student layer i meets teacher layer ceil(i * N / M).
 
@@ -62,6 +65,7 @@ def forward(student_layers: int, teacher_layers: int, clock: Clock, *, embedding
     return _matched(even_layers(student_layers, teacher_layers), embedding)
 
 
+@declare.pairing("reverse", "the teacher layers of forward in opposite order")
 def reverse(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
     """Layer selection, reverse: the forward teacher layers in opposite order; the embedding pair stays.
 
@@ -71,6 +75,7 @@ def reverse(student_layers: int, teacher_layers: int, clock: Clock, *, embedding
     return _matched(even_layers(student_layers, teacher_layers)[::-1], embedding)
 
 
+@declare.pairing("random", "the teacher layers of forward in an order drawn from the seed")
 def fixed_random(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
     """Layer selection, random: one permutation of the forward teacher layers, drawn from the seed, kept for the run.
 
@@ -81,6 +86,7 @@ def fixed_random(student_layers: int, teacher_layers: int, clock: Clock, *, embe
     return _matched([teachers[i] for i in order], embedding)
 
 
+@declare.pairing("all-to-one", "every student layer with teacher layer N // 2")
 def all_to_one(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
     """Layer selection, all to one: every student state, embedding included, meets teacher layer N // 2.
 
@@ -94,6 +100,7 @@ def all_to_one(student_layers: int, teacher_layers: int, clock: Clock, *, embedd
     return [(i, middle) for i in range(0 if embedding else 1, student_layers + 1)]
 
 
+@declare.pairing("skip", "layers 1..M-1 with every (N // M)th teacher layer")
 def skip(student_layers: int, teacher_layers: int, clock: Clock, *, include_last: bool = False) -> Pairs:
     """PKD-skip and ILD-RTC: student layers 1..M-1 meet floor(N / M) * m; `include_last` adds (M, N).
 
@@ -105,6 +112,7 @@ def skip(student_layers: int, teacher_layers: int, clock: Clock, *, include_last
     return [*pairs, (student_layers, teacher_layers)] if include_last else pairs
 
 
+@declare.pairing(None, "layers 1..M-1 with the teacher's last ones")
 def top(student_layers: int, teacher_layers: int, clock: Clock, *, include_last: bool = False) -> Pairs:
     """ILD-RTC's comparison (its Table 9): student layers 1..M-1 meet N-M+1..N-1; `include_last` adds (M, N).
 
@@ -115,6 +123,7 @@ def top(student_layers: int, teacher_layers: int, clock: Clock, *, include_last:
     return [(m, teacher_layers - student_layers + m) for m in range(1, count + 1)]
 
 
+@declare.pairing("last", "layers 1..M-1 with the teacher's last ones but one")
 def last(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """PKD-last: student layers 1..M-1 meet teacher layers N-M+1..N-1.
 
@@ -124,6 +133,7 @@ def last(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     return top(student_layers, teacher_layers, clock)
 
 
+@declare.pairing("last-layer", "the last layers only")
 def last_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """L-ILD, MiniLM, DistilBERT: the last layers only.
 
@@ -133,11 +143,13 @@ def last_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     return [(student_layers, teacher_layers)]
 
 
+@declare.pairing(None, "the embedding outputs only", of_layers=False)
 def embedding(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """The embedding outputs only."""
     return [(0, 0)]
 
 
+@declare.pairing(None, "all layers as one with all layers as one")
 def all_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """CoDIR: all student layers as one meet all teacher layers as one.
 
@@ -147,6 +159,7 @@ def all_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pair
     return [(tuple(range(1, student_layers + 1)), tuple(range(1, teacher_layers + 1)))]
 
 
+@declare.pairing("uniform", "student layer i with teacher layer i N / M, rounded up")
 def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = False) -> Pairs:
     """TinyBERT and U-ILD: student layer i meets teacher layer i N / M, rounded up where M does not divide N.
 
@@ -158,6 +171,11 @@ def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding
     return _matched(even_layers(student_layers, teacher_layers), embedding)
 
 
+@declare.pairing(
+    "attend",
+    "layers 1..M-1, each with all teacher layers weighed by attention",
+    uses={"combine": "attend", "project": "to-teacher"},
+)
 def every_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """ALP-KD: each of student layers 1..M-1 meets all of teacher layers 1..N-1 at once.
 
@@ -165,11 +183,6 @@ def every_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs
     [(1, (1, 2, 3)), (2, (1, 2, 3))]
     """
     return [(m, tuple(range(1, teacher_layers))) for m in range(1, student_layers)]
-
-
-def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """BERT-EMD: every student layer with every teacher layer, student layer by student layer; for a transport flow."""
-    return [(i, j) for i in range(1, student_layers + 1) for j in range(1, teacher_layers + 1)]
 
 
 def _drawn(
@@ -189,6 +202,7 @@ def _some(count: int, among: tuple[int, ...], seed: tuple[int, ...]) -> tuple[in
     return tuple(sorted(among[j] for j in drawn))
 
 
+@declare.pairing("random-each-epoch", "layers 1..M-1 with as many teacher layers, drawn each epoch, ascending")
 def random_each_epoch(
     student_layers: int, teacher_layers: int, clock: Clock, *, candidates: tuple[int, ...] | None = None
 ) -> Pairs:
@@ -199,6 +213,7 @@ def random_each_epoch(
     return list(enumerate(_drawn(student_layers, teacher_layers, clock, candidates), start=1))
 
 
+@declare.pairing("random-together", "the same, all side by side as one")
 def random_together(
     student_layers: int, teacher_layers: int, clock: Clock, *, candidates: tuple[int, ...] | None = None
 ) -> Pairs:
@@ -208,6 +223,7 @@ def random_together(
     return [(tuple(range(1, student_layers)), _drawn(student_layers, teacher_layers, clock, candidates))]
 
 
+@declare.pairing(None, "embedding and layers as one with evenly spaced ones as one")
 def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """Layer relations: the student's embedding and layers as one meet the teacher's evenly spaced ones as one.
 
@@ -222,6 +238,9 @@ PARTITIONS = ("regular", "overlap", "skip-middle", "cross")
 """How CKD-combine cuts the teacher's layers into one block per student layer."""
 
 
+@declare.pairing(
+    "combine", "each student layer with a block of teacher layers, side by side", uses={"project": "to-student"}
+)
 def block(
     student_layers: int,
     teacher_layers: int,
@@ -297,3 +316,68 @@ def _linear_program(
         (cost / largest).ravel(), A_eq=conditions, b_eq=np.concatenate([student, teacher])[:-1], method="highs"
     )
     return np.asarray(solved.x, dtype=np.float64).reshape(rows, columns)
+
+
+@declare.pairing(
+    "transport",
+    "every student layer with every teacher layer, weighed by the flow of least cost",
+    uses={"flow": ("transport", {"plan": transport_plan})},
+)
+def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """BERT-EMD: every student layer with every teacher layer, student layer by student layer; for a transport flow."""
+    return [(i, j) for i in range(1, student_layers + 1) for j in range(1, teacher_layers + 1)]
+
+
+@declare.pairing(
+    "similar",
+    "each student layer with its most similar teacher layer, in order: CKA, measured once on a few texts before "
+    "training; of --init random there is nothing to measure but noise",
+    needs=("similarity",),
+)
+def similar(
+    student_layers: int,
+    teacher_layers: int,
+    clock: Clock,
+    *,
+    similarity: Sequence[Sequence[float]] | None = None,
+    embedding: bool = False,
+) -> Pairs:
+    """Each student layer meets its most similar teacher layer, in order: the choice of largest total similarity.
+
+    Teacher layers ascend strictly; where the student has more layers than the teacher they may repeat. `similarity` has
+    a row for each of the student's layers and a column for each of the teacher's, the embedding output first; before it
+    is measured all layers are alike, and no run trains on that.
+
+    >>> similar(2, 4, Clock(), similarity=[[1, 0, 0, 0, 0], [0, 0.2, 0.9, 0.3, 0.1], [0, 0.1, 0.95, 0.5, 0.6]])
+    [(1, 2), (2, 4)]
+    """
+    if similarity is None:
+        scores = np.zeros((student_layers, teacher_layers))
+    else:
+        scores = np.asarray(similarity, dtype=np.float64)[1:, 1:]
+    if scores.shape != (student_layers, teacher_layers):
+        raise Fault(
+            f"the similarity is of {scores.shape[0]} x {scores.shape[1]} layers, the models have {student_layers} x "
+            f"{teacher_layers}"
+        )
+    return _matched(_ascending(scores), embedding)
+
+
+def _ascending(scores: NDArray[np.float64]) -> list[int]:
+    """The 1-based column of each row, ascending, of the largest sum; of equal ones the earliest columns."""
+    rows, columns = scores.shape
+    strictly = rows <= columns
+    # best[i, j]: the largest sum of rows i.. with all their columns from j on.
+    best = np.full((rows + 1, columns + 1), -np.inf)
+    best[rows] = 0.0
+    for row in reversed(range(rows)):
+        for column in reversed(range(columns)):
+            here = scores[row, column] + best[row + 1, column + 1 if strictly else column]
+            best[row, column] = max(here, best[row, column + 1])
+    chosen, column = [], 0
+    for row in range(rows):
+        while scores[row, column] + best[row + 1, column + 1 if strictly else column] < best[row, column]:
+            column += 1
+        chosen.append(column + 1)
+        column += strictly
+    return chosen

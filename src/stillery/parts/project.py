@@ -12,6 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
+from stillery import declare
 from stillery.faults import Fault
 
 __all__ = ["Projection", "Start", "both", "to_student", "to_teacher"]
@@ -92,6 +93,7 @@ def _mapped(rows: Tensor, maps: Iterable[nn.Module]) -> Tensor:
     return found + torch.stack([one.bias for one in linear]).unsqueeze(1)
 
 
+@declare.projection("to-teacher", "a map of each pair to the teacher's width, where the widths differ")
 def to_teacher(
     student: Sequence[int], teacher: Sequence[int], *, bias: bool = False, shared: bool = False, always: bool = False
 ) -> Projection | None:
@@ -105,6 +107,7 @@ def to_teacher(
     return Projection(_maps(student, teacher, bias=bias, shared=shared), None, shared=shared)
 
 
+@declare.projection("to-student", "a map of each pair from the teacher's layers to the student's width")
 def to_student(
     student: Sequence[int], teacher: Sequence[int], *, bias: bool = True, shared: bool = False, always: bool = True
 ) -> Projection | None:
@@ -117,6 +120,7 @@ def to_student(
     return Projection(None, _maps(teacher, student, bias=bias, shared=shared), shared=shared)
 
 
+@declare.projection("both", "maps of both sides to a common width")
 def both(
     student: Sequence[int],
     teacher: Sequence[int],

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from stillery import declare
 from stillery.parts._wide import wide
 from stillery.recipe import Layers, Representation, Shown, View
 
@@ -217,7 +218,11 @@ def _layer_angles(stack: Shown, layers: Layers) -> View:
     return View(_angles(states, others), stack.mask.unsqueeze(-1), pairs[None, None])
 
 
-cls = Representation(name="cls", show=_cls, rows="examples", looks_at="first", show_all=_all_cls)
+cls = declare.representation(
+    "cls",
+    "the first token's state",
+    Representation(name="cls", show=_cls, rows="examples", looks_at="first", show_all=_all_cls),
+)
 """The first token's state, [batch, width] (PKD's "patience")."""
 
 feature = Representation(
@@ -230,7 +235,11 @@ feature = Representation(
 """What the final linear classifier receives, of the last layer, [batch, width] (SimKD); behind a projector in the
 student's head it has the teacher's width."""
 
-tokens = Representation(name="tokens", show=_tokens, rows="tokens", looks_at="real")
+tokens = declare.representation(
+    "tokens",
+    "every real token's state",
+    Representation(name="tokens", show=_tokens, rows="tokens", looks_at="real"),
+)
 """Every real token's state, [batch, tokens, width], padding masked out."""
 
 normalised_tokens = {
@@ -260,22 +269,15 @@ unmasked_tokens = Representation(
 )
 """Every position's state, padding included, as several released codes compare it: it depends on the padding."""
 
-pool = Representation(name="pool", show=_pool, rows="examples", looks_at="mean", show_all=_all_pooled)
+pool = declare.representation(
+    "pool",
+    "the mean of the real tokens' states",
+    Representation(name="pool", show=_pool, rows="examples", looks_at="mean", show_all=_all_pooled),
+)
 """The mean of the real tokens' states, [batch, width] (RAIL-KD, eq. 1)."""
 
 unmasked_pool = Representation(name="unmasked_pool", show=_unmasked_pool, rows="examples", together=True)
 """The mean over all positions, padding included, as RAIL-KD prints it: it depends on the padding."""
-
-attention = Representation(
-    name="attention",
-    show=_attention,
-    rows="tokens",
-    needs=("query", "key"),
-    sized=False,
-    heads="own",
-    looks_at="real",
-)
-"""What the attention's softmax receives before its mask: QK^T / sqrt(d) per head, and the family's bias."""
 
 cross_attention = Representation(
     name="cross_attention",
@@ -286,7 +288,23 @@ cross_attention = Representation(
     heads="own",
     looks_at="real",
 )
-"""The same of a decoder's attention to the encoder: its tokens' queries over the encoder's keys."""
+"""What is compared of `attention`, of a decoder's attention to the encoder: its tokens over the encoder's keys."""
+
+attention = declare.representation(
+    "attention",
+    "what the attention's softmax receives, head by head",
+    Representation(
+        name="attention",
+        show=_attention,
+        rows="tokens",
+        needs=("query", "key"),
+        sized=False,
+        heads="own",
+        looks_at="real",
+        crossed=cross_attention,
+    ),
+)
+"""What the attention's softmax receives before its mask: QK^T / sqrt(d) per head, and the family's bias."""
 
 attention_maps = Representation(
     name="attention_maps",
@@ -332,11 +350,24 @@ value_relations = Representation(
 )
 """VV^T / sqrt(d) per head (MiniLM)."""
 
-samples = Representation(name="samples", show=_samples, rows="examples", sized=False, looks_at="mean", together=True)
+samples = declare.representation(
+    "samples",
+    "cosines between the examples of a batch",
+    Representation(name="samples", show=_samples, rows="examples", sized=False, looks_at="mean", together=True),
+)
 """Cosines between the examples of a batch, [batch, batch]: it depends on who shares a batch."""
 
-word_relations = Representation(
-    name="word_relations", show=_word_relations, rows="tokens", sized=False, looks_at="real"
+word_relations = declare.representation(
+    "word-relations",
+    "cosines between the words of a text",
+    Representation(
+        name="word_relations",
+        show=_word_relations,
+        rows="tokens",
+        sized=False,
+        looks_at="real",
+        reduction="rowmean",
+    ),
 )
 """Cosines between the words of a text, [batch, tokens, keys], without a word and itself (CKD, Park et al.)."""
 
@@ -366,9 +397,26 @@ def with_relation_heads(relations: Representation, heads: int | None = None) -> 
     MiniLMv2: teacher and student then have the same number of maps, whatever their own head counts are. Attention
     scores on relation heads are QK^T / sqrt(d) without a family's bias.
     """
+    crossed = relations.crossed and with_relation_heads(relations.crossed, heads)
     return replace(
         relations,
+        crossed=crossed,
         name=f"{relations.name}({heads or 'teacher'} heads)",
         show=partial(relations.show, heads=heads) if heads else relations.show,
         heads=heads or "teacher",
     )
+
+
+declare.representation(
+    "query-relations",
+    "dot products of the queries, on the teacher's number of heads",
+    with_relation_heads(query_relations),
+)
+declare.representation(
+    "key-relations", "dot products of the keys, on the teacher's number of heads", with_relation_heads(key_relations)
+)
+declare.representation(
+    "value-relations",
+    "dot products of the values, on the teacher's number of heads",
+    with_relation_heads(value_relations),
+)

@@ -21,6 +21,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from stillery import declare
 from stillery.faults import Fault
 from stillery.parts._wide import wide
 
@@ -179,6 +180,7 @@ def _tvd(student: Tensor, teacher: Tensor) -> tuple[Tensor, Callable[[], Tensor]
     return apart.abs().sum(-1) / 2, slope
 
 
+@declare.token_divergence("kl", "the same token by token, in bounded memory")
 def token_kl(
     student_logits: Tensor,
     teacher_logits: Tensor,
@@ -191,6 +193,7 @@ def token_kl(
     return _compared(_kl, student_logits, teacher_logits, mask, temperature, square, chunk)
 
 
+@declare.token_divergence("reverse-kl", "the same token by token, in bounded memory")
 def token_reverse_kl(
     student_logits: Tensor,
     teacher_logits: Tensor,
@@ -203,6 +206,7 @@ def token_reverse_kl(
     return _compared(_reverse_kl, student_logits, teacher_logits, mask, temperature, square, chunk)
 
 
+@declare.token_divergence("js", "the same token by token, in bounded memory")
 def token_js(
     student_logits: Tensor,
     teacher_logits: Tensor,
@@ -215,6 +219,7 @@ def token_js(
     return _compared(_js, student_logits, teacher_logits, mask, temperature, square, chunk)
 
 
+@declare.token_divergence("tvd", "the same token by token, in bounded memory")
 def token_tvd(
     student_logits: Tensor,
     teacher_logits: Tensor,
@@ -227,6 +232,7 @@ def token_tvd(
     return _compared(_tvd, student_logits, teacher_logits, mask, temperature, square, chunk)
 
 
+@declare.token_divergence("soft-ce", "the same token by token, in bounded memory")
 def token_soft_ce(
     student_logits: Tensor,
     teacher_logits: Tensor,
@@ -239,6 +245,7 @@ def token_soft_ce(
     return _compared(_soft_ce, student_logits, teacher_logits, mask, temperature, square, chunk)
 
 
+@declare.token_divergence("mse", "the same token by token, in bounded memory")
 def token_mse(
     student_logits: Tensor,
     teacher_logits: Tensor,
@@ -300,8 +307,5 @@ def _hard(smoothing: float, logits: Tensor, targets: Tensor) -> tuple[Tensor, Ca
     return losses, slope
 
 
-TOKEN_DIVERGENCES = {
-    "kl": token_kl, "reverse-kl": token_reverse_kl, "js": token_js, "tvd": token_tvd, "soft-ce": token_soft_ce,
-    "mse": token_mse,
-}  # fmt: skip
-"""The names a user chooses from, as in `divergence`."""
+TOKEN_DIVERGENCES = declare.of_module("token_divergence", __name__)
+"""The divergences of this file by their words, as in `divergence`."""

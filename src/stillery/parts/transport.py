@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from stillery import declare
+
 __all__ = ["Transport", "reweigh"]
 
 
@@ -20,6 +22,7 @@ def reweigh(weights: Tensor, costs: Tensor) -> Tensor:
     return changed / changed.sum()
 
 
+@declare.flow("transport", "the flow of least cost between the layers' weights")
 class Transport(nn.Module):
     """The layers' weights, and the flow between them on given distances.
 

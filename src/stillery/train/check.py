@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedConfig
 
+from stillery.bound import unmeasured
 from stillery.faults import Gathered
 from stillery.models.family import Sizes, kind_of, scores_are_plain, stacks_of
-from stillery.parts.distance import mse
 from stillery.recipe import Clock, Match, Need, Pairs, Representation, Stage
-from stillery.terms import flat_layers, takes_keys
-from stillery.train.needs import ModelSizes, pairs_of, sizes_in
+from stillery.terms import flat_layers
+from stillery.train.needs import ModelSizes, pairs_of, rows_of, sizes_in
 
 __all__ = ["check_stages"]
 
@@ -26,6 +26,7 @@ def check_stages(
 ) -> None:
     """Refuse a recipe these models cannot follow; `configs` are their configurations. All faults are reported."""
     faults = Gathered()
+    first = next(iter(stacks_of(configs[0]) if configs else ("encoder",) if isinstance(student, Sizes) else student))
     for stage in stages:
         if teacher is None:
             if stage.needs_teacher:
@@ -42,10 +43,10 @@ def check_stages(
                 continue
             ours, theirs = sizes_in(student, match.stack), sizes_in(teacher, match.stack)
             with faults.catch():
-                pairs = pairs_of(match, ours.layers, theirs.layers, clock)
+                pairs = pairs_of(unmeasured(match, ours.layers, theirs.layers), ours.layers, theirs.layers, clock)
                 with faults.catch():
                     _check_pairs(match, pairs, ours, theirs)
-                _check_parts(match, pairs, ours, theirs, configs)
+                _check_parts(match, pairs, ours, theirs, configs, first)
     faults.raise_any()
 
 
@@ -90,7 +91,7 @@ def _check_pairs(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes) -> 
 
 
 def _check_parts(
-    match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, configs: Sequence[PreTrainedConfig]
+    match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, configs: Sequence[PreTrainedConfig], first: str
 ) -> None:
     represent, faults = match.represent, Gathered()
     if match.judge is not None:
@@ -126,19 +127,9 @@ def _check_parts(
     crossed = match.stack == "decoder" and all(kind_of(config) == "encoder-decoder" for config in configs)
     if "cross_key" in represent.needs and not crossed:
         faults.add(f"match {match.name}: only the decoder of an encoder-decoder has {represent.name}")
-    if (
-        not represent.sized
-        and represent.rows == "tokens"
-        and not takes_keys(match.distance)
-        and represent.name != "attention_maps"
-    ):
-        faults.add(f"match {match.name}: {represent.name} have padded keys to leave out; use the distance mse or kl")
-    words = not represent.sized and represent.rows == "tokens" and not represent.joint and represent.heads is None
-    if words and match.distance is mse and match.reduction == "mean":
-        faults.add(
-            f"match {match.name}: {represent.name} of long texts have more elements than of short ones; use "
-            "--reduction rowmean or batchmean"
-        )
+    if not faults.lines:
+        with faults.catch():
+            rows_of(match, first)
     if represent.heads not in (None, "own"):
         heads = (teacher.key_heads or teacher.heads) if represent.heads == "teacher" else int(represent.heads)
         sides = {"student": student, "teacher": teacher}

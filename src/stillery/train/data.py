@@ -13,8 +13,7 @@ from stillery.data.examples import Examples
 from stillery.data.text_batches import collate_text
 from stillery.data.text_tokens import TextTokens
 from stillery.data.tokens import Tokens
-from stillery.recipe import Rows
-from stillery.train.needs import MIXED_ROWS
+from stillery.recipe import MIXED_ROWS, Rows
 
 __all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted", "shown_rows"]
 

@@ -21,6 +21,7 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
 
+from stillery.bound import check_measured
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.progress import Bar, bar, say
 from stillery.train import checkpoint
@@ -107,6 +108,7 @@ def train(
     `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
     read from disk; without it, it never is. `advice` ends the lines of guards.
     """
+    check_measured(objective.stages)
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
     total = run_steps(settings.epochs, len(data), window, settings.max_steps)
     lengths = lengths_of(objective.stages, total)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import get_args
 
 from torch import Tensor
@@ -11,9 +10,9 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import Sizes, stacks_of
 from stillery.models.trace import Trace, Wanted, trace
-from stillery.parts.distance import mse, released_attention_mse
-from stillery.recipe import Clock, Layers, Match, Pairs, Rows, StackName, Stage
+from stillery.recipe import MIXED_ROWS, Clock, Layers, Match, Pairs, StackName, Stage
 from stillery.terms import Between, Mixed, flat_layers
+from stillery.train.denominator import rows_of
 
 __all__ = [
     "MIXED_ROWS",
@@ -57,38 +56,6 @@ def between_of(student: Mapping[str, Sizes], teacher: ModelSizes) -> dict[StackN
 def pairs_of(match: Match, student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """The layers that meet in a match at this time."""
     return match.pairs(student_layers, teacher_layers, clock)
-
-
-_DECODER: Mapping[Rows, Rows] = {"tokens": "decoder tokens", "pairs": "decoder pairs"}
-MIXED_ROWS: Mapping[Rows, Rows] = {
-    "tokens": "mixed tokens",
-    "pairs": "mixed pairs",
-    "decoder tokens": "mixed decoder tokens",
-    "decoder pairs": "mixed decoder pairs",
-    "causal pairs": "mixed causal pairs",
-    "cross pairs": "mixed cross pairs",
-}
-"""Rows of examples, and those of mixed ones."""
-
-
-def rows_of(match: Match, first: str = "encoder") -> Rows:
-    """What the value of a match is a mean over; `first` is the models' first stack, for a match that names none."""
-    if match.judge is not None:
-        return "examples"
-    distance = match.distance.func if isinstance(match.distance, partial) else match.distance
-    if distance is released_attention_mse:
-        return "examples"
-    needs = match.represent.needs
-    over_keys = match.represent.rows == "tokens" and not match.represent.sized and not match.represent.joint
-    rows: Rows = "pairs" if over_keys and distance is mse and match.reduction == "mean" else match.represent.rows
-    if (match.stack or first) == "decoder":
-        if rows == "pairs" and "cross_key" in needs:
-            rows = "cross pairs"
-        elif rows == "pairs" and "query" in needs and "key" in needs:
-            rows = "causal pairs"
-        else:
-            rows = _DECODER.get(rows, rows)
-    return MIXED_ROWS.get(rows, rows) if match.view == "mixed" else rows
 
 
 Meeting = tuple[tuple[tuple[Layers, Layers], ...], ...]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, fields, replace
 from functools import partial
+from inspect import signature
 from typing import Any
 
 import torch
@@ -20,10 +21,8 @@ from transformers import PreTrainedModel
 from stillery.models.family import stack_sizes
 from stillery.models.trace import Stack, Trace
 from stillery.parts._wide import wide
-from stillery.parts.bank import Bank
-from stillery.parts.transport import Transport
-from stillery.recipe import Clock, Match, Rows, Stage
-from stillery.terms import Kind, Mixed, judges_of, modules_of, stage_terms
+from stillery.recipe import Clock, Match, Remembers, Rows, Stage
+from stillery.terms import Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
 from stillery.train.needs import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
 
 __all__ = ["Losses", "Needs", "Objective", "Watch", "needs_of", "pairs_of", "rows_of", "shown_by"]
@@ -98,16 +97,18 @@ class Objective(nn.Module):
         index: Tensor | None = None,
         generated: bool = False,
         watch: Watch | None = None,
+        counts: Mapping[str, Tensor] | None = None,
     ) -> Losses:
         """The losses of a micro-batch that holds `share` of its optimiser step's rows.
 
         `teacher` is what the teacher showed of each view, `mixed` how the batch is mixed where the stage mixes,
         `index` where its examples are in the training part. Targets that the student wrote itself (`generated`) are
         no labels to learn. `watch` is given what goes into every projection and what comes out.
+        `counts` are those of the whole step, of matches that count themselves (`counts_of`).
         """
         stage = self.stages[clock.stage]
         stage = replace(stage, hard_weight=0.0) if generated else stage
-        held = {match.name: _held(match, share[rows_of(match, self.first_stack)]) for match in stage.matches}
+        held = {match.name: self._held(match, share) for match in stage.matches}
         student = self._student(stage, inputs, clock, mixed)
         # The models may run in half precision; what they showed is measured in full. Logits over a vocabulary are
         # widened by who measures them, a few tokens at a time: a wide copy would be the largest tensor of the step.
@@ -125,12 +126,13 @@ class Objective(nn.Module):
                 kind=self.kind,
                 projections=projections,
                 flows={
-                    name: partial(flow, share=held[name]) if isinstance(flow, Transport) else flow
+                    name: partial(flow, share=held[name]) if _takes_share(flow) else flow
                     for name, flow in self._of_stage(self.flows, clock).items()
                 },
                 judges=dict(self.judges.items()),
                 index=index,
                 mixed=mixed,
+                counts=counts,
             )
         weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
         predicted: Rows = "targets" if self.kind == "text" else "examples"
@@ -143,6 +145,38 @@ class Objective(nn.Module):
         for name, value in others:
             total = torch.add(total, value, alpha=weights[name])
         return Losses(total=total, terms=parts, weights={name: weights[name] for name in parts})
+
+    def _held(self, match: Match, share: Mapping[Rows, float]) -> float:
+        """By what a micro-batch's value of a match is to be multiplied, so that all of a step add up."""
+        if all(held == 1 for held in share.values()):
+            return 1.0
+        rows = rows_of(match, self.first_stack)
+        if rows in ("sum", "counted"):
+            # A process left without examples runs one that does not count.
+            return 1.0 if share["examples"] else 0.0
+        return share[rows]  # type: ignore[index]
+
+    def counts_itself(self, stage: int) -> bool:
+        """Whether a match of a stage counts what it is a mean over: a step that is cut has to be counted before."""
+        return any(rows_of(match, self.first_stack) == "counted" for match in self.stages[stage].matches)
+
+    @torch.no_grad()
+    def counts_of(
+        self, inputs: Mapping[str, Tensor], teacher: Mapping[str, Trace], clock: Clock, mixed: Mixed | None
+    ) -> dict[str, Tensor]:
+        """What those matches count in a micro-batch, pair by pair."""
+        stage = self.stages[clock.stage]
+        student = self._student(stage, inputs, clock, mixed)
+        counting = tuple(match for match in stage.matches if rows_of(match, self.first_stack) == "counted")
+        with torch.autocast(inputs["input_ids"].device.type, enabled=False):
+            return stage_counts(
+                replace(stage, matches=counting),
+                {view: _widened(shown, keep_logits=True) for view, shown in student.items()},
+                {view: _widened(shown, keep_logits=True) for view, shown in teacher.items()},
+                clock,
+                projections=self._of_stage(self.projections, clock),
+                mixed=mixed,
+            )
 
     def _of_stage(self, modules: nn.ModuleDict, clock: Clock) -> dict[str, nn.Module]:
         key = str(clock.stage)
@@ -168,16 +202,16 @@ class Objective(nn.Module):
 
     def after_step(self, *, new_epoch: bool) -> None:
         """Change what remembers, once per optimiser step."""
-        for bank in (judge for judge in self.judges.values() if isinstance(judge, Bank)):
-            bank.update(new_epoch)
-        shared: dict[str | None, list[Transport]] = {}
+        for memory in (judge for judge in self.judges.values() if isinstance(judge, Remembers)):
+            memory.update(new_epoch)
+        shared: dict[str | None, list[nn.Module]] = {}
         for index, stage in enumerate(self.stages):
             flows = self._of_stage(self.flows, Clock(stage=index))
             for match in stage.matches:
                 flow = flows.get(match.name)
-                if isinstance(flow, Transport):
+                if flow is not None and isinstance(flow, Remembers):
                     flow.update(new_epoch)
-                    if flow.shared:
+                    if getattr(flow, "shared", False):
                         shared.setdefault(match.stack, []).append(flow)
         for alike in shared.values():
             for weights in ("student", "teacher"):
@@ -186,12 +220,9 @@ class Objective(nn.Module):
                     getattr(flow, weights).copy_(mean)
 
 
-def _held(match: Match, share: float) -> float:
-    """By what a match's value on a micro-batch with this share of its rows is multiplied: sums are added up whole.
-
-    A process that was left without examples runs one that does not count, not in a sum either.
-    """
-    return float(share > 0) if match.reduction == "sum" else share
+def _takes_share(flow: nn.Module) -> bool:
+    """Whether a flow wants to know which share of the step's rows it is given: one found by all processes together."""
+    return "share" in signature(flow.forward).parameters
 
 
 class _Watched(nn.Module):

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 
+import torch
 from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
@@ -48,11 +49,11 @@ class Step:
     def __call__(self, parts: Sequence[Part], clock: Clock, *, grad_norms: bool = False) -> Said:
         """Take a step on micro-batches, which are on the device."""
         said = Said(step=clock.step + 1)
+        counts = self._counts(parts, clock)
         for number, part in enumerate(parts):
             with self._gradients_shared(number == len(parts) - 1):
-                chosen = step_seed(clock.seed, clock.step, number, self.accelerator.process_index)
-                seed_generators(chosen, self.accelerator.device)
-                losses = self.losses(part, clock)
+                self._seed(clock, number)
+                losses = self.losses(part, clock, counts)
                 said.add(list(losses.terms), spoken(losses), part.batch.ids)
                 if grad_norms:
                     said.add_gradients(losses, self.trained)
@@ -61,12 +62,13 @@ class Step:
         self.optimiser.zero_grad()
         return said
 
-    def losses(self, part: Part, clock: Clock) -> Losses:
-        """The losses of one micro-batch."""
+    def losses(self, part: Part, clock: Clock, counts: Mapping[str, Tensor] | None = None) -> Losses:
+        """The losses of one micro-batch; `counts` are those of the whole step, where it had to be counted."""
+        shown = self.shown(part, clock)
+        inputs = part.batch.inputs
         losses: Losses = self.module(
-            part.batch.inputs, part.batch.labels, self.shown(part, clock), clock, part.share, part.mixed, part.places,
-            part.batch.generated,
-        )  # fmt: skip
+            inputs, part.batch.labels, shown, clock, part.share, part.mixed, part.places, part.batch.generated, counts
+        )
         return losses
 
     def shown(self, part: Part, clock: Clock) -> dict[str, Trace]:
@@ -85,6 +87,25 @@ class Step:
                         logits=plain and stage.prediction is not None,
                     )  # fmt: skip
         return shown
+
+    def _seed(self, clock: Clock, number: int) -> None:
+        chosen = step_seed(clock.seed, clock.step, number, self.accelerator.process_index)
+        seed_generators(chosen, self.accelerator.device)
+
+    def _counts(self, parts: Sequence[Part], clock: Clock) -> dict[str, Tensor] | None:
+        """What matches that count themselves count in the whole step, where that is cut: a look ahead of its own."""
+        cut = len(parts) > 1 or self.accelerator.num_processes > 1
+        if not cut or not self.objective.counts_itself(clock.stage):
+            return None
+        totals: dict[str, Tensor] = {}
+        for number, part in enumerate(parts):
+            self._seed(clock, number)
+            with self.accelerator.autocast():
+                found = self.objective.counts_of(part.batch.inputs, self.shown(part, clock), clock, part.mixed)
+            for name, counts in found.items():
+                held = counts if part.share["examples"] else torch.zeros_like(counts)
+                totals[name] = totals[name] + held if name in totals else held
+        return {name: self.accelerator.reduce(counts, "sum") for name, counts in totals.items()}
 
     def backward(self, losses: Losses) -> None:
         """Add the gradients of a micro-batch."""

@@ -1,0 +1,254 @@
+"""What a term is a mean over, and the proof before the first step that micro-batches of it add up.
+
+Every match is tried on a small batch of made-up rows: as a whole, cut in parts, and padded further. What its parts are
+weighed by so that they come to the whole is what it is a mean over. So nothing has to be known about a distance or a
+representation, and one that padding or cutting would change is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import lru_cache
+from math import lcm
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from stillery import declare
+from stillery.faults import Fault
+from stillery.models.trace import Stack
+from stillery.parts.distance import REDUCTIONS
+from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
+from stillery.terms import mean_of, pair_distance
+from stillery.train.data import counted
+
+__all__ = ["Denominator", "rows_of"]
+
+Denominator = Rows | Literal["sum", "counted"]
+"""Rows; or nothing, where parts are simply added up; or what the distance itself counts in every batch."""
+
+_ENCODER, _DECODER = np.array([7, 5, 2, 4]), np.array([6, 3, 5, 2])
+_CUTS = ((0, 1, 2, 3), (0,), (1, 2, 3))
+_CLOSE = 1e-5
+_LAYERS = 3
+
+
+def rows_of(match: Match, first: str = "encoder") -> Denominator:
+    """What the value of a match is a mean over; `first` is the models' first stack, for a match that names none.
+
+    A match whose parts do not come to the whole is refused.
+    """
+    if match.judge is not None:
+        return "examples"
+    found = _found(_Compared.of(match), (match.stack or first) == "decoder")
+    if isinstance(found, Fault):
+        raise Fault(f"match {match.name}: {found}")
+    mixed: Mapping[str, Rows] = MIXED_ROWS  # type: ignore[assignment]
+    return mixed.get(found, found) if match.view == "mixed" else found
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """What of a match decides what it is a mean over."""
+
+    represent: Representation
+    distance: Distance
+    reduction: str
+    combine: Combine | None
+
+    @classmethod
+    def of(cls, match: Match) -> _Compared:
+        return cls(match.represent, match.distance, match.reduction, match.combine)
+
+    def match(self, **changes: object) -> Match:
+        """A match that compares one layer with one, or what its parts ask for."""
+        given: dict[str, Any] = {**vars(self), **changes}
+        return Match(name="tried", pair=lambda ours, theirs, clock: [], **given)
+
+
+@lru_cache(maxsize=512)
+def _found(compared: _Compared, decoder: bool) -> Denominator | Fault:
+    with torch.random.fork_rng(devices=[]):
+        return _looked_for(compared, decoder)
+
+
+def _looked_for(compared: _Compared, decoder: bool) -> Denominator | Fault:
+    match = compared.match()
+    try:
+        if _together(match):
+            # It depends on its batch, which is known; whether it works at all is not.
+            whole = _Tried(match, _CUTS[0], decoder)
+            if _needs_keys(match, decoder) and not np.isclose(whole.padded, whole.value, rtol=_CLOSE):
+                return Fault(_why_not(compared, decoder))
+            return _said(match, decoder)
+        return _adds_up(match, decoder) or Fault(_why_not(compared, decoder))
+    except Fault as fault:
+        return fault
+    except Exception as error:  # a user's code may fail in any way; it is said in one line
+        if _needs_keys(match, decoder):
+            return Fault(_why_not(compared, decoder))
+        told = (str(error).strip().splitlines() or [""])[0]
+        return Fault(
+            f"{part_name(match.distance)} on {match.represent.name} fails on a small batch: "
+            f"{type(error).__name__}: {told}"
+        )
+
+
+def _needs_keys(match: Match, decoder: bool) -> bool:
+    """Whether its rows have keys to leave out and its distance has no word for them."""
+    if declare.takes(match.distance, "key_mask"):
+        return False
+    try:
+        return _view(match, decoder).key_mask is not None
+    except Exception:  # the user's code again, which has been caught once
+        return False
+
+
+def _view(match: Match, decoder: bool) -> View:
+    """What is compared of the made-up texts, of the student's side."""
+    return match.represent.show(
+        _stack(match, _CUTS[0], decoder, 0, 0),
+        tuple(range(1, _LAYERS + 1)) if match.represent.joint else 1,
+        **({"heads": 2} if match.represent.heads == "teacher" else {}),
+    )
+
+
+def _together(match: Match) -> bool:
+    """Whether it is known to depend on who shares a batch, so that cutting changes it."""
+    distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
+    return match.represent.together or bool(distance and distance.together) or bool(reduction and reduction.together)
+
+
+def _said(match: Match, decoder: bool) -> Denominator:
+    """What its parts say it is a mean over, as well as they can know."""
+    distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
+    if distance is not None and distance.over == "examples":
+        return "examples"
+    if reduction is not None and reduction.over is None:
+        return "sum"
+    rows = match.represent.rows
+    return "decoder tokens" if decoder and rows == "tokens" else rows
+
+
+def _adds_up(match: Match, decoder: bool) -> Denominator | None:
+    """What the parts of a batch are weighed by to come to the whole; None where nothing does that."""
+    tried = [_Tried(match, cut, decoder) for cut in _CUTS]
+    whole, *parts = tried
+    found = [one.value for one in tried]
+    if any(not np.isclose(one.padded, one.value, rtol=_CLOSE, atol=1e-9) for one in tried):
+        return None
+
+    def comes_to(weights: Sequence[float]) -> bool:
+        together = sum(value * weight for value, weight in zip(found[1:], weights, strict=True))
+        return bool(np.isclose(together, found[0], rtol=_CLOSE, atol=1e-9))
+
+    kinds: list[Rows] = list(dict.fromkeys([_said(match, decoder), *whole.rows]))  # type: ignore[list-item]
+    if comes_to([1.0] * len(parts)):
+        return "sum"
+    for kind in kinds:
+        if kind in whole.rows and comes_to([one.rows[kind] / whole.rows[kind] for one in parts]):
+            return kind
+    if whole.counts is not None:
+        totals = [one.value * one.counts for one in tried if one.counts is not None]
+        counts = [one.counts for one in tried if one.counts is not None]
+        if all(np.isclose(sum(each[1:]), each[0], rtol=_CLOSE, atol=1e-9) for each in (totals, counts)):
+            return "counted"
+    return None
+
+
+class _Tried:
+    """What a match comes to on some of the made-up texts, what it counted, how many rows those have, and padded."""
+
+    def __init__(self, match: Match, texts: Sequence[int], decoder: bool) -> None:
+        chosen = list(texts)
+        self.rows: dict[Rows, int] = {"examples": len(chosen)}
+        self.rows |= counted(_ENCODER[chosen], _DECODER[chosen] if decoder else None)
+        self.value, self.counts = _measured(match, chosen, decoder, padding=0)
+        self.padded, _ = _measured(match, chosen, decoder, padding=3)
+
+
+@torch.no_grad()
+def _measured(match: Match, texts: Sequence[int], decoder: bool, padding: int) -> tuple[float, float | None]:
+    represent = match.represent
+    student, teacher = (_stack(match, texts, decoder, padding, side) for side in (0, 1))
+    layers: int | tuple[int, ...] = tuple(range(1, _LAYERS + 1)) if represent.joint else 1
+    pair = (layers, (1, 2)) if match.combine is not None else (layers, layers)
+    found = pair_distance(match, student, teacher, pair)
+    count = None if isinstance(found, Tensor) else float(found[1])
+    return float(mean_of(found)), count
+
+
+def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side: int) -> Stack:
+    """A stack that shows made-up values of what the representation says it needs, the same of a text in any batch."""
+    represent, heads = match.represent, 2
+    width = 2 * lcm(2 * heads, represent.heads if isinstance(represent.heads, int) else 1)
+    own, other = (_DECODER, _ENCODER) if decoder else (_ENCODER, _DECODER)
+    layers = range(1, _LAYERS + 1) if represent.joint or match.combine is not None else (1,)
+
+    def shown(lengths: np.ndarray, number: int, layer: int) -> Tensor:
+        longest = int(lengths[list(texts)].max()) + padding
+        rows = []
+        for text in texts:
+            random = np.random.default_rng([side, number, layer, text])
+            real = random.normal(size=(int(lengths[text]), width))
+            # What stands in padding is never the same.
+            waste = 9 * np.random.default_rng([len(texts), padding, side, number, layer, text]).normal(
+                size=(longest - len(real), width)
+            )
+            rows.append(np.concatenate([real, waste]))
+        return torch.from_numpy(np.stack(rows))
+
+    def mask(lengths: np.ndarray) -> Tensor:
+        chosen = lengths[list(texts)]
+        return torch.from_numpy((np.arange(int(chosen.max()) + padding) < chosen[:, None]).astype(np.int64))
+
+    states: dict[str, dict[int, Tensor]] = {}
+    for number, need in enumerate(represent.needs):
+        lengths = other if need == "cross_key" else own
+        values = {layer: shown(lengths, number, layer) for layer in layers}
+        states[need] = {layer: one[:, 0] for layer, one in values.items()} if need == "feature" else values
+    return Stack(
+        **{"hidden": {}, **states},  # type: ignore[arg-type]
+        mask=mask(own),
+        heads=heads,
+        depth=_LAYERS,
+        cross_mask=mask(other) if decoder else None,
+        causal=decoder,
+    )
+
+
+def _why_not(compared: _Compared, decoder: bool) -> str:
+    """Why the parts do not come to the whole, and what to do."""
+    match = compared.match()
+    what, how = match.represent.name, part_name(match.distance)
+    if _needs_keys(match, decoder):
+        known = [one.word for one in declare.declared("distance") if one.word and declare.takes(one.part, "key_mask")]
+        return f"{what} have padded keys to leave out; use the distance {' or '.join(known)}"
+    if not all(np.isfinite(_Tried(match, cut, decoder).value) for cut in _CUTS):
+        return f"{how} on {what} is not finite on a small batch"
+    others = _other_reductions(compared, decoder)
+    if others:
+        return f"{what} of long texts have more elements than of short ones; use --reduction {' or '.join(others)}"
+    return (
+        f"{how} on {what} changes when a step is cut into micro-batches or padded: it has to be a mean over rows, "
+        "elements or examples that leaves out what mask= and key_mask= say, or to give its sum and its count; where it "
+        "is meant to depend on who shares a batch, declare that (together=True)"
+    )
+
+
+def _other_reductions(compared: _Compared, decoder: bool) -> list[str]:
+    """The means over rows by which it would add up."""
+    if not declare.takes(compared.distance, "reduction"):
+        return []
+    said = {word: declare.known("reduction", word) for word in REDUCTIONS}
+    rows = [word for word, one in said.items() if one is not None and one.over == "rows" and not one.together]
+    found = []
+    for word in reversed(rows):
+        # Another's reductions may be called otherwise.
+        with suppress(Exception):
+            found += [word] if _adds_up(compared.match(reduction=word), decoder) else []
+    return found
