@@ -48,9 +48,9 @@ def test_every_term_of_every_method_has_one_that_changes_it(name: str) -> None:
 
 
 def test_projections_that_can_turn_to_one_direction_are_set_as_those_that_cannot() -> None:
-    literal = advice("rail-kd", projections="literal", frozen_teacher=False)
+    literal = advice("rail-kd", projection_start="literal", frozen_teacher=False)
     assert literal.projection(0, "random_layers", 1 / 3) == (
-        "take --option projections=same --option frozen_teacher=true"
+        "take --option projection_start=same --option frozen_teacher=true"
     )
     half = advice("rail-kd", frozen_teacher=False)
     assert half.projection(0, "random_layers", 1 / 3) == "take --option frozen_teacher=true"

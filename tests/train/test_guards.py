@@ -24,7 +24,7 @@ from stillery.recipe import Clock, Match, Prediction, Stage
 from stillery.train import guards
 from stillery.train.cut import cut_window
 from stillery.train.loop import Outcome, TrainingData, accelerator_for, train
-from stillery.train.measure import effective_rank, few_of, gradient_shares
+from stillery.train.measure import Measured, Projected, effective_rank, few_of, gradient_shares
 from stillery.train.objective import Losses, Objective
 from stillery.train.scores import OneAnswer, Scores
 from stillery.train.settings import Training
@@ -176,7 +176,7 @@ def test_few_examples_are_the_same_examples(data: TrainingData, student_of: Stud
         ("kd", 1, {}),
         ("pkd", 2, {}),
         ("layer-forward", 1, {"layer_weight": 1e4}),
-        ("rail-kd", 1, {"projections": "literal", "frozen_teacher": False, "width": 8}),
+        ("rail-kd", 1, {"projection_start": "literal", "frozen_teacher": False, "width": 8}),
         ("bert-emd", 1, {}),
         ("codir", 2, {"width": 8}),
         ("universal-kd", 1, {}),
@@ -186,7 +186,10 @@ def test_few_examples_are_the_same_examples(data: TrainingData, student_of: Stud
 def test_no_bit_of_a_run_changes(
     method: str, accumulate: int, options: Mapping[str, Any], tmp_path: Path, student_of: StudentOf, teacher: Loaded,
     teacher_sizes: Sizes, data: TrainingData, looks: list[int],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
+    # Other examples than those of the step, or what is remembered of them would be the same twice.
+    monkeypatch.setattr(guards, "EXAMPLES", 3)
     ended = []
     for on in (True, False):
         student = with_dropout(student_of(2, width=16, heads=4))
@@ -288,6 +291,35 @@ def test_projections_that_turn_to_one_direction_are_named(
     objective = Objective(student_of(2), [stage], teacher=teacher_sizes, seed=0)
     outcome = run(tmp_path / "anchored", objective, data, teacher, epochs=10)
     assert "projection rank" not in warned(outcome), "the teacher's side is as it was"
+
+
+@pytest.mark.parametrize(
+    ("what", "moves", "ranks", "at"),
+    [
+        # Before, after and the teacher's, look by look, as measured on CoLA with students of MiniLM.
+        ("literal rail-kd", True, [(2.0, 2.0, 2.0), (1.08, 1.02, 2.1), (1.05, 1.014, 3.9)], 2),
+        ("once is no proof", True, [(2.0, 2.0, 2.0), (1.08, 1.02, 2.1), (1.9, 1.8, 2.1)], None),
+        ("default rail-kd", False, [(2.1, 2.0, 2.1), (1.9, 1.5, 2.0), (2.1, 1.9, 2.4)], None),
+        ("a new narrow student", False, [(12.6, 11.6, 4.8), (1.29, 1.25, 10.9), (1.06, 1.04, 7.9)], None),
+        ("its map loses it", False, [(12.6, 11.6, 4.8), (9.3, 1.02, 10.9), (9.1, 1.02, 7.9)], 2),
+        ("a teacher that tells nothing apart", True, [(2.0, 2.0, 1.0), (1.1, 1.0, 1.01), (1.1, 1.0, 1.02)], None),
+    ],
+)
+def test_what_is_lost_by_a_projection(
+    what: str, moves: bool, ranks: list[tuple[float, float, float]], at: int | None, student_of: StudentOf,
+    teacher: Loaded, teacher_sizes: Sizes, data: TrainingData, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    objective = Objective(student_of(2), [flat_stage()], teacher=teacher_sizes, seed=0)
+    step = steps_of(objective, teacher)
+    (part,) = cut_window(data, np.arange(4), 4, Clock(), None, step.accelerator)
+    kept = guards.Guards(step, 0, length=24, per_epoch=8, graphs=False, advice=guards.Plain())
+    said = []
+    for look, (before, after, theirs) in enumerate(ranks):
+        one = Projected(match="flat", pair=0, side="student", before=before, after=after, teacher=theirs, moves=moves)
+        found = Measured(shares={}, weights={"flat": 1.0}, projections=[one])
+        monkeypatch.setattr(guards, "measured", lambda *_, found=found: found)
+        said += [(look, warned.guard) for warned in kept.look(part, Clock(step=look))]
+    assert said == ([] if at is None else [(at, "projection rank")]), what
 
 
 ONE = OneAnswer(answer="the class positive", examples=50, expected=0.6)

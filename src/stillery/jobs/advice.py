@@ -14,7 +14,7 @@ from stillery.train.guards import Plain
 
 __all__ = ["RunAdvice"]
 
-_SAFE_PROJECTIONS: Mapping[str, Any] = {"projections": "same", "frozen_teacher": True}
+_SAFE_PROJECTIONS: Mapping[str, Any] = {"projection_start": "same", "frozen_teacher": True}
 """Options of methods whose projections can turn all states to one direction, and the values that keep them from it."""
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stillery import declare
 from stillery.faults import Gathered
-from stillery.parts.distance import contrastive, released_attention_mse
 from stillery.recipe import Match, Stage, part_name
 from stillery.train.settings import Training
 
@@ -43,6 +43,7 @@ def _compared_within(match: Match) -> str | None:
         return f"the representation {match.represent.name}"
     if match.judge is not None:
         return None
-    if match.distance in (contrastive, released_attention_mse):
+    distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
+    if distance is not None and distance.together:
         return f"the distance {part_name(match.distance)}"
-    return f"the reduction {match.reduction}" if match.reduction == "batchmean_twice" else None
+    return f"the reduction {match.reduction}" if reduction is not None and reduction.together else None

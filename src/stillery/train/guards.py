@@ -159,9 +159,10 @@ class Guards:
             return []
         epochs = (clock.stage_step + 1) / self.per_epoch
         expected = "" if one.expected is None else f", which {one.expected:.1%} should get"
+        after = f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
         line = (
-            f"after {epochs:.3g} epoch{'' if epochs == 1 else 's'} every one of {one.examples} dev examples gets "
-            f"{one.answer}{expected}: {self.advice.one_answer()}"
+            f"after {after} every one of {one.examples} dev examples gets {one.answer}{expected}: "
+            f"{self.advice.one_answer()}"
         )
         numbers = {"answer": one.answer, "examples": one.examples, "expected": one.expected, "lr": lr}
         return self._new([self._warned("one answer", "model", clock, numbers, line)])
