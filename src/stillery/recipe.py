@@ -381,12 +381,12 @@ class Stage:
 class Recipe:
     """A method: its stages, how its student is initialised, and which head the student uses.
 
-    `init` is `first`, the source's first layers, unless the paper says otherwise or another start was measured to be
-    better for the method.
+    An `init` is the paper's; where it is None the paper does not say how a student starts, and the kind of model
+    decides.
     """
 
     stages: tuple[Stage, ...]
-    init: str = "first"
+    init: str | None = None
     head: str = "fresh"
 
 

@@ -90,7 +90,7 @@ def test_defaults_are_the_specified_ones() -> None:
     assert (patience.weight, patience.reduction, patience.over_pairs) == (100, "mean", "mean")
     assert (pkd.stages[0].hard_weight, pkd.stages[0].prediction.temperature) == (0.5, 10)
     forward = methods.build("layer-forward")
-    assert forward.init == "first" and forward.head == "fresh"
+    assert forward.init is None and forward.head == "fresh"
     hidden = forward.stages[0].matches[0]
     assert (hidden.weight, hidden.reduction, hidden.over_pairs) == (3, "mean", "sum")
     assert forward.stages[0].prediction is not None and forward.stages[0].prediction.temperature == 1

@@ -112,7 +112,7 @@ def _markdown(described: list[dict[str, Any]]) -> str:
         lines.append(f"| `{one['name']}` | {summary} | {paper} |")
     for one in described:
         lines += ["", f"### {one['name']}", "", *(one["details"].splitlines() or [one["summary"]]), ""]
-        lines += [f"Student: initialised `{one['init']}`, head `{one['head']}`. Terms:", ""]
+        lines += [f"Student: starts {one['start']}; head `{one['head']}`. Terms:", ""]
         for stage in one["stages"]:
             share = f" ({stage['name']}, share {stage['share']:g})" if len(one["stages"]) > 1 else ""
             lines += [f"- `{name}`{share}: {text}" for name, text in _losses(stage).items()]
@@ -126,7 +126,7 @@ def _markdown(described: list[dict[str, Any]]) -> str:
 def _show(method: dict[str, Any]) -> None:
     print(f"{method['name']}: {method['details'] or method['summary']}")
     print(f"paper: {method['paper']}")
-    print(f"student: initialised {method['init']}, head {method['head']}")
+    print(f"student: starts {method['start']}; head {method['head']}")
     for stage in method["stages"]:
         print(f"stage {stage['name']} (share of steps {stage['share']:g}):")
         for name, text in _losses(stage).items():

@@ -25,7 +25,7 @@ from stillery.jobs.student import make_student
 from stillery.jobs.text_inputs import text_parts_of
 from stillery.jobs.text_kind import writes_text
 from stillery.jobs.text_student import make_generator
-from stillery.models.choices import AUTO
+from stillery.models.choices import AUTO, DEFAULT_START, DEFAULT_TEXT_START
 from stillery.models.family import kind_of, longest_input, stack_sizes
 from stillery.models.load import Loaded, load_classifier, load_generator
 from stillery.recipe import Clock, Recipe
@@ -60,7 +60,8 @@ def meeting(
     asked = similar.asking(recipe.stages)
     notes: list[str] = []
     texts = _texts(teacher, loaded, bool(writes), data, notes)
-    settings = resolved_student(student, replace(recipe, head="fresh"))
+    start = DEFAULT_TEXT_START if writes else DEFAULT_START
+    settings = resolved_student(student, replace(recipe, head="fresh"), start=start)
     if settings.init == AUTO:
         settings = replace(settings, init=FALLBACK)
     make: Callable[..., Any] = make_generator if writes else make_student

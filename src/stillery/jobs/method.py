@@ -6,27 +6,21 @@ import dataclasses
 
 from stillery import methods
 from stillery.jobs.settings import MethodSettings, StudentSettings
-from stillery.jobs.starts import FALLBACK
-from stillery.models.choices import AUTO
+from stillery.models.choices import DEFAULT_START
 from stillery.recipe import Recipe
 
 __all__ = ["resolved_method", "resolved_student"]
 
 
-def resolved_student(settings: StudentSettings, recipe: Recipe | None) -> StudentSettings:
-    """The student with the method's choices where none were made."""
+def resolved_student(
+    settings: StudentSettings, recipe: Recipe | None, *, start: str = DEFAULT_START
+) -> StudentSettings:
+    """The student with the method's choices where none were made; `start` is that of methods that have none."""
     return dataclasses.replace(
         settings,
-        init=settings.init or _start(settings, recipe),
+        init=settings.init or (recipe.init if recipe else None) or start,
         head=settings.head or (recipe.head if recipe else "fresh"),
     )
-
-
-def _start(settings: StudentSettings, recipe: Recipe | None) -> str:
-    """The method's start; where layers to copy are named there is nothing to try."""
-    start = recipe.init if recipe else FALLBACK
-    named = settings.copy_layers or settings.copy_encoder_layers or settings.copy_decoder_layers
-    return FALLBACK if start == AUTO and named else start
 
 
 def resolved_method(method: MethodSettings) -> MethodSettings:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from stillery.faults import Fault, Gathered, nearest
-from stillery.models.choices import HEADS, LAYER_CHOICES, PROJECTORS, REUSES
+from stillery.models.choices import DEFAULT_START, DEFAULT_TEXT_START, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.setting import Named, make, setting
 from stillery.train.settings import Storing, Training
 from stillery.words import method_words, read_along, words
@@ -129,7 +129,8 @@ class StudentSettings:
     init: str | None = setting(
         None,
         f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: the best of these in a short trial; random; or a "
-        "checkpoint folder.  [default: the method's, mostly auto]",
+        f"checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write text "
+        f"{DEFAULT_TEXT_START}]",
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")
     copy_encoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its encoder, likewise.")

@@ -25,7 +25,7 @@ from stillery.jobs.settings import StudentSettings
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.models.choices import AUTO, STARTS
 from stillery.models.student import Student
-from stillery.recipe import Stage
+from stillery.recipe import Recipe, Stage
 from stillery.terms import Kind
 from stillery.train.data import Trainable
 from stillery.train.heap import held_heap
@@ -152,13 +152,14 @@ def _untried(starts: Sequence[str], steps: int) -> Chosen:
     return Chosen(start=start, why=why, losses={})
 
 
-def fixed_start(asked: StudentSettings, settings: StudentSettings) -> Chosen | None:
+def fixed_start(asked: StudentSettings, settings: StudentSettings, recipe: Recipe) -> Chosen | None:
     """The start of a run that has nothing to choose, and who says so; None of a checkpoint, or where one is chosen."""
     if settings.init not in STARTS or settings.init == AUTO:
         return None
     if asked.copy_layers or asked.copy_encoder_layers or asked.copy_decoder_layers:
         return None
-    why = "as asked for" if asked.init is not None else "the method's default"
+    default = "as the method's paper has it" if recipe.init else "the default, --init chooses another"
+    why = "as asked for" if asked.init is not None else default
     return Chosen(start=settings.init, why=why, losses={}, auto=False)
 
 

@@ -36,6 +36,7 @@ from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.text_student import make_generator
 from stillery.jobs.writing import Writing
+from stillery.models.choices import DEFAULT_TEXT_START
 from stillery.models.family import kind_of, stack_sizes
 from stillery.models.generator import check_same_outputs
 from stillery.models.inputs import starts_with_padding
@@ -103,7 +104,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
             recipe = on_supplementary(recipe, texts is not None)
     if recipe is not None and parts is not None:
         check_steps(recipe.stages, run.training, len(parts.train), faults)
-    settings = resolved_student(run.student, recipe)
+    settings = resolved_student(run.student, recipe, start=DEFAULT_TEXT_START)
     if teacher is not None and asked.clear(*_DEPTHS):
         with faults.catch():
             calibration = Calibration.for_writers(parts.train, teacher, run.data, run.writing) if parts else None
@@ -154,7 +155,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
         stages=recipe.stages,
         origin=student.origin,
         starts=starts,
-        start=fixed_start(asked.run.student, settings),
+        start=fixed_start(asked.run.student, settings, recipe),
         calibration=calibration,
         notes=notes,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,

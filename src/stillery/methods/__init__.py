@@ -209,9 +209,17 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
         "options": method.options | dict(options or {}),
         "sources": method.sources,
         "init": recipe.init,
+        "start": _start(recipe),
         "head": recipe.head,
         "stages": describe_stages(recipe),
     }
+
+
+def _start(recipe: Recipe) -> str:
+    """How a student starts, and who says so."""
+    if recipe.init is not None:
+        return f"{recipe.init} (the paper's)"
+    return "first, or even for a model that generates text (the paper fixes none; see docs/results/starts.md)"
 
 
 def terms(

@@ -14,7 +14,7 @@ def joint(
     soft_weight: float | None,
     temperature: float,
     square: bool = True,
-    init: str = "first",
+    init: str | None = None,
     head: str = "fresh",
 ) -> Recipe:
     """One stage with everything in it; a `soft_weight` of None is what `hard_weight` leaves of 1."""
@@ -31,7 +31,7 @@ def layers_then_prediction(
     temperature: float,
     layer_share: float = 5.0,
     least_steps: int = LEAST_STEPS,
-    init: str = "first",
+    init: str | None = None,
     mixing: Mixing | None = None,
 ) -> Recipe:
     """A stage of layer matching without labels, then a stage of prediction distillation.

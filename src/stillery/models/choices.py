@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-__all__ = ["AUTO", "HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES", "STARTS"]
+__all__ = ["AUTO", "DEFAULT_START", "DEFAULT_TEXT_START", "HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES", "STARTS"]
 
 HEADS = ("fresh", "reuse", "reuse-frozen")
 """The student's classifier: new, the teacher's to train on, or the teacher's as it is."""
@@ -15,6 +15,9 @@ PROJECTORS = ("linear", "mlp")
 
 LAYER_CHOICES = ("even", "first", "last", "important")
 """Which layers of the source a student copies; the important ones are those that change its states most."""
+
+DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
+"""The start of a classifier, and of a model that generates text, where the method's paper does not fix one."""
 
 AUTO = "auto"
 """The start is chosen by a short trial of each."""
