@@ -26,7 +26,7 @@ SETTINGS = ("init", "head", "pair", "represent", "distance", "reduction", "sched
 """Settings that may stand behind a method; any other name is one of its options."""
 
 
-KEPT = ("metrics", "agreement", "collapsed", "warnings", "start", "training")
+KEPT = ("seed", "metrics", "agreement", "collapsed", "warnings", "start", "training")
 """What of each run's metrics is written down beside the means."""
 
 
@@ -59,8 +59,6 @@ def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
     from stillery.progress import console
 
     console.quiet = True
-    if os.environ.get("OWN"):
-        os.environ["STILLERY_CACHE"] = os.environ["OWN"] + str(os.getpid())
     out = Path(asked.out)
     budget = {"task": run.task, "data_dir": asked.data_dir, "seed": run.seed, "epochs": asked.budget[run.task],
               "batch_size": asked.batch_size, "lr": asked.lr, "max_steps": asked.max_steps}  # fmt: skip
@@ -110,8 +108,9 @@ def settle(asked: argparse.Namespace) -> tuple[dict[Run, dict[str, Any]], list[s
 def rows(found: dict[Run, dict[str, Any]]) -> list[dict[str, Any]]:
     """Mean and standard deviation over seeds of every metric, and how many runs gave one answer for all."""
     groups: dict[tuple[str, str, str], list[dict[str, Any]]] = {}
-    for run, metrics in found.items():
-        groups.setdefault((Path(run.model).name, run.method or "teacher", run.task), []).append(metrics)
+    for run, metrics in sorted(found.items(), key=lambda one: one[0].seed):
+        key = Path(run.model).name, run.method or "teacher", run.task
+        groups.setdefault(key, []).append(metrics | {"seed": run.seed})
     table = []
     for (model, method, task), runs in groups.items():
         values = {name: [one["metrics"][name] for one in runs] for name in runs[0]["metrics"]}
