@@ -161,7 +161,10 @@ def pairing(
 
 def representation(word: str, help: str, what: Representation) -> Representation:  # noqa: A002
     """Declare a representation, and give it back."""
-    said = Declared(kind="representation", word=word, help=help, part=what, module=what.show.__module__)
+    show: Any = what.show
+    while isinstance(show, partial):
+        show = show.func
+    said = Declared(kind="representation", word=word, help=help, part=what, module=str(show.__module__))
     before = _KNOWN.get(("representation", word))
     if before is not None and before.module != said.module:
         raise Fault(

@@ -10,7 +10,6 @@ from typing import Any
 
 import tomli_w
 
-from stillery import methods
 from stillery.faults import Fault, Gathered
 from stillery.jobs.division import CUT
 from stillery.jobs.presets import preset
@@ -84,6 +83,9 @@ def ask_method(given: Mapping[str, Any]) -> MethodSettings:
 def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
     """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
     # Not at the top: the command line shows its help without tensor code.
+
+    # Not at the top: the command line shows its help without tensor code.
+    from stillery import methods
 
     method, options = values.get("method"), values.get("options", {})
     if not values.get("fingerprints") or method not in methods.names() or not isinstance(options, dict):

@@ -67,8 +67,9 @@ class Step:
         shown = self.shown(part, clock)
         inputs = part.batch.inputs
         losses: Losses = self.module(
-            inputs, part.batch.labels, shown, clock, part.share, part.mixed, part.places, part.batch.generated, counts
-        )
+            inputs, part.batch.labels, shown, clock, part.share, part.mixed, part.places, part.batch.generated,
+            counts=counts,
+        )  # fmt: skip
         return losses
 
     def shown(self, part: Part, clock: Clock) -> dict[str, Trace]:
