@@ -11,11 +11,12 @@ import types
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import field
+from enum import StrEnum
 from typing import Any, TypeVar
 
 from stillery.faults import Gathered, nearest
 
-__all__ = ["Choices", "Named", "choices_of", "kind_of", "make", "option_name", "setting"]
+__all__ = ["Choices", "Named", "Panel", "choices_of", "kind_of", "make", "option_name", "panel_of", "setting"]
 
 Settings = TypeVar("Settings")
 
@@ -24,6 +25,24 @@ Named = Callable[[str], str]
 
 Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]
 """What a setting may be; found when it is asked for, where others may add to it."""
+
+
+class Panel(StrEnum):
+    """Under which heading an option stands in the help, in this order.
+
+    First comes what most runs name, and what decides most of how small and how good a student is. A group of settings
+    says its panel as `panel`, a setting that belongs elsewhere its own.
+    """
+
+    FIRST = "What matters first"
+    DATA = "Data"
+    STUDENT = "Student"
+    METHOD = "Method"
+    TRAINING = "Training"
+    GENERATION = "Generation, by models that write text"
+    SPEED = "Speed"
+    OUTPUT = "Output"
+
 
 _WORDS = {int: "a whole number", float: "a number", str: "a text", dict: "a table"}
 
@@ -47,18 +66,25 @@ def setting(
     choices: Choices | None = None,
     offers: Choices | None = None,
     blank: bool = False,
+    panel: Panel | None = None,
 ) -> Any:
     """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them.
 
-    What it `offers` is shown like choices, and looked at by who uses it.
+    What it `offers` is shown like choices, and looked at by who uses it. Its `panel` is its group's, unless given.
     """
     limits = {"least": least, "most": most, "above": above, "choices": choices, "offers": offers, "blank": blank}
-    return field(default=default, metadata={"help": help, **limits})
+    return field(default=default, metadata={"help": help, "panel": panel, **limits})
 
 
 def choices_of(item: dataclasses.Field[Any]) -> tuple[str, ...] | None:
     """What a setting may be, where that is one of some words."""
     return _found(item.metadata["choices"]) or _found(item.metadata["offers"])
+
+
+def panel_of(group: type, item: dataclasses.Field[Any]) -> Panel:
+    """Under which heading of the help a setting of a group stands."""
+    found: Panel = item.metadata.get("panel") or group.panel  # type: ignore[attr-defined]
+    return found
 
 
 def _found(choices: Choices | None) -> tuple[str, ...] | None:

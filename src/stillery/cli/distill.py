@@ -19,7 +19,7 @@ from stillery.jobs.settings import (
     StudentSettings,
     TextSettings,
 )
-from stillery.setting import option_name
+from stillery.setting import Panel, option_name
 from stillery.train.settings import Storing, Training
 
 __all__ = ["distill"]
@@ -30,14 +30,26 @@ __all__ = ["distill"]
     defaults=as_trained_else("teacher", length_of=ONLY_TEXT),
 )  # fmt: skip
 def distill(
-    settings: dict[str, Any],
-    out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
+    *,
     teacher: Annotated[
-        str | None, typer.Option(help="Fine-tuned model: a folder, a run folder, or a name on the hub.")
+        str | None,
+        typer.Option(
+            help="Fine-tuned model: a folder, a run folder, or a name on the hub.", rich_help_panel=Panel.FIRST
+        ),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="A paper's settings; see `stillery methods --presets`.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
+    settings: dict[str, Any],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A paper's settings; see `stillery methods --presets`.", rich_help_panel=Panel.FIRST),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the run to.", rich_help_panel=Panel.FIRST)],
+    config: Annotated[
+        Path | None, typer.Option(help="A run file; options given beside it win.", rich_help_panel=Panel.OUTPUT)
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the unfinished run in --out.", rich_help_panel=Panel.OUTPUT),
+    ] = False,
 ) -> None:
     """Distil a fine-tuned teacher into a smaller student."""
     given = {"teacher": teacher, "preset": preset} | settings

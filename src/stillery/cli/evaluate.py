@@ -9,7 +9,7 @@ import typer
 
 from stillery.cli.options import OWN_TASK, as_searched, as_trained_else, with_settings
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
-from stillery.setting import option_name
+from stillery.setting import Panel, option_name
 
 __all__ = ["evaluate"]
 
@@ -18,24 +18,30 @@ __all__ = ["evaluate"]
     DataSettings, TextSettings, DecodingSettings, defaults=as_trained_else("model", prefix=OWN_TASK) | as_searched()
 )
 def evaluate(
-    settings: dict[str, Any],
+    *,
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
-    against: Annotated[str | None, typer.Option(help="A teacher to compare with.")] = None,
+    settings: dict[str, Any],
+    against: Annotated[str | None, typer.Option(help="A teacher to compare with.", rich_help_panel=Panel.FIRST)] = None,
     part: Annotated[
         str | None,
         typer.Option(
-            help="train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]"
+            help="train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]",
+            rich_help_panel=Panel.DATA,
         ),
     ] = None,
     submission: Annotated[
         Path | None,
-        typer.Option(help="Folder for predictions on a GLUE task's test part, in the leaderboard's format."),
+        typer.Option(
+            help="Folder for predictions on a GLUE task's test part, in the leaderboard's format.",
+            rich_help_panel=Panel.OUTPUT,
+        ),
     ] = None,
     predictions: Annotated[
-        Path | None, typer.Option(help="File for every example and what the model made of it.")
+        Path | None,
+        typer.Option(help="File for every example and what the model made of it.", rich_help_panel=Panel.OUTPUT),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
-    json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
+    json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
     from stillery.cli.show import print_json, show_evaluation

@@ -18,7 +18,7 @@ from stillery.jobs.settings import (
     RestartSettings,
     TextSettings,
 )
-from stillery.setting import option_name
+from stillery.setting import Panel, option_name
 from stillery.train.settings import Training
 
 __all__ = ["finetune"]
@@ -29,14 +29,24 @@ __all__ = ["finetune"]
     defaults=as_trained_else("model", length_of=ONLY_TEXT, prefix=OWN_TASK),
 )  # fmt: skip
 def finetune(
-    settings: dict[str, Any],
-    out: Annotated[Path, typer.Option(help="Folder to write the run to.")],
+    *,
     model: Annotated[
-        str | None, typer.Option(help="Pretrained model: a folder, minilm-l6, or a name on the hub.")
+        str | None,
+        typer.Option(help="Pretrained model: a folder, minilm-l6, or a name on the hub.", rich_help_panel=Panel.FIRST),
     ] = None,
-    preset: Annotated[str | None, typer.Option(help="A paper's settings; see `stillery methods --presets`.")] = None,
-    config: Annotated[Path | None, typer.Option(help="A run file; options given beside it win.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the unfinished run in --out.")] = False,
+    settings: dict[str, Any],
+    preset: Annotated[
+        str | None,
+        typer.Option(help="A paper's settings; see `stillery methods --presets`.", rich_help_panel=Panel.FIRST),
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder to write the run to.", rich_help_panel=Panel.FIRST)],
+    config: Annotated[
+        Path | None, typer.Option(help="A run file; options given beside it win.", rich_help_panel=Panel.OUTPUT)
+    ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on with the unfinished run in --out.", rich_help_panel=Panel.OUTPUT),
+    ] = False,
 ) -> None:
     """Fine-tune a pretrained model on texts with labels, or on sources and targets."""
     given = {"model": model, "preset": preset} | settings

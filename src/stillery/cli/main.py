@@ -18,6 +18,7 @@ from stillery.cli.finetune import finetune
 from stillery.cli.layers import layers
 from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
+from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
 from stillery.cli.tasks import tasks
 from stillery.faults import Fault, Interrupted, Stopped
@@ -30,14 +31,21 @@ _INTERRUPTED, _READER_GONE = 130, 141
 
 app = typer.Typer(
     name="stillery",
+    cls=Group,
     help="Distil a large Transformer language model into a smaller one, layer by layer.",
     add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-for command in (demo, finetune, distill, evaluate, predict, methods, pairs, layers, check, cache):
-    app.command()(command)
-app.add_typer(tasks)
+for panel, commands in (
+    (Commands.TRAIN, (demo, finetune, distill, check)),
+    (Commands.USE, (evaluate, predict)),
+    (Commands.UNDERSTAND, (methods, pairs, layers)),
+    (Commands.KEEPING, (cache,)),
+):
+    for command in commands:
+        app.command(cls=Command, rich_help_panel=panel)(command)
+app.add_typer(tasks, rich_help_panel=Commands.DATA)
 
 
 @app.callback(invoke_without_command=True)

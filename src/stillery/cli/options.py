@@ -7,6 +7,7 @@ import inspect
 import tomllib
 import typing
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Annotated, Any
 
@@ -14,7 +15,7 @@ import typer
 
 from stillery.faults import Fault
 from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
-from stillery.setting import choices_of, kind_of, option_name
+from stillery.setting import Panel, choices_of, kind_of, option_name, panel_of
 
 __all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
 
@@ -73,21 +74,22 @@ def _shown(item: dataclasses.Field[Any]) -> str:
     return str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
 
 
-def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None) -> Any:
+def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None, panel: Panel) -> Any:
     """How typer sees one setting; every option defaults to None, which means not given."""
     kind, flag, help_text = kind_of(hint), option_name(item.name), item.metadata["help"]
     if default is not None:
         help_text = f"{help_text.partition('  [default:')[0]}  [default: {default}]"
     elif item.default is not None and item.default is not dataclasses.MISSING:
         help_text = f"{help_text}  [default: {_shown(item)}]"
+    option: Any = partial(typer.Option, rich_help_panel=panel)
     if kind is dict:
-        return Annotated[list[str] | None, typer.Option("--option", help=help_text, metavar="NAME=VALUE")]
+        return Annotated[list[str] | None, option("--option", help=help_text, metavar="NAME=VALUE")]
     if kind is tuple:
-        return Annotated[str | None, typer.Option(flag, help=help_text, metavar="LIST")]
+        return Annotated[str | None, option(flag, help=help_text, metavar="LIST")]
     if kind is bool:
-        return Annotated[bool | None, typer.Option(f"{flag}/--no-{flag[2:]}", help=help_text)]
+        return Annotated[bool | None, option(f"{flag}/--no-{flag[2:]}", help=help_text)]
     choices = choices_of(item)
-    return Annotated[kind | None, typer.Option(flag, help=help_text, metavar="|".join(choices) if choices else None)]
+    return Annotated[kind | None, option(flag, help=help_text, metavar="|".join(choices) if choices else None)]
 
 
 def with_settings(
@@ -95,11 +97,12 @@ def with_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting of the groups; it receives those as its `settings` dictionary.
 
+    They stand where `settings` stands among the command's own options.
     `defaults` are in words, for settings that something else than their group decides.
     """
     hints = {group: typing.get_type_hints(group) for group in groups}
     annotations = {
-        item.name: _annotation(item, hints[group][item.name], defaults.get(item.name))
+        item.name: _annotation(item, hints[group][item.name], defaults.get(item.name), panel_of(group, item))
         for group in groups
         for item in dataclasses.fields(group)
     }
@@ -110,10 +113,11 @@ def with_settings(
     ]
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        own = [
-            parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-            for parameter in inspect.signature(command, eval_str=True).parameters.values()
-            if parameter.name != "settings"
+        own = inspect.signature(command, eval_str=True).parameters
+        options = [
+            each
+            for name, parameter in own.items()
+            for each in (added if name == "settings" else [parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)])
         ]
 
         def run(**given: Any) -> None:
@@ -125,8 +129,8 @@ def with_settings(
             command(**given, settings=said)
 
         run.__name__, run.__doc__ = command.__name__, command.__doc__
-        run.__signature__ = inspect.Signature([*own, *added])  # type: ignore[attr-defined]
-        run.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *added)}
+        run.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
+        run.__annotations__ = {parameter.name: parameter.annotation for parameter in options}
         return run
 
     return decorate

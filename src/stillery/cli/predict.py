@@ -9,36 +9,61 @@ import typer
 
 from stillery.cli.options import as_searched, with_settings
 from stillery.jobs.settings import DecodingSettings
+from stillery.setting import Panel
 
 __all__ = ["predict"]
 
 
 @with_settings(DecodingSettings, defaults=as_searched())
 def predict(
-    settings: dict[str, Any],
+    *,
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
-    data: Annotated[Path, typer.Option(help="A CSV, TSV, JSON Lines, Parquet or text file with texts.")],
-    out: Annotated[Path, typer.Option(help="File to write; its suffix decides the format.")],
-    text: Annotated[str | None, typer.Option(help="Column with the text.  [default: found by name]")] = None,
+    data: Annotated[
+        Path,
+        typer.Option(help="A CSV, TSV, JSON Lines, Parquet or text file with texts.", rich_help_panel=Panel.FIRST),
+    ],
+    out: Annotated[
+        Path, typer.Option(help="File to write; its suffix decides the format.", rich_help_panel=Panel.FIRST)
+    ],
+    text: Annotated[
+        str | None,
+        typer.Option(help="Column with the text.  [default: found by name]", rich_help_panel=Panel.DATA),
+    ] = None,
     text_pair: Annotated[
-        str | None, typer.Option(help="Column with the second text.  [default: found by name]")
+        str | None,
+        typer.Option(help="Column with the second text.  [default: found by name]", rich_help_panel=Panel.DATA),
     ] = None,
     max_length: Annotated[
         int | None,
         typer.Option(
-            help="Tokens per text; longer ones are cut.  [default: as the model was trained, else 128]", min=4
+            help="Tokens per text; longer ones are cut.  [default: as the model was trained, else 128]",
+            min=4,
+            rich_help_panel=Panel.DATA,
         ),
     ] = None,
-    batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1)] = 64,
+    batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
     source: Annotated[
-        str | None, typer.Option(help="Column to write from, for a model that writes text.  [default: found by name]")
+        str | None,
+        typer.Option(
+            help="Column to write from, for a model that writes text.  [default: found by name]",
+            rich_help_panel=Panel.GENERATION,
+        ),
     ] = None,
     prompt: Annotated[
-        str | None, typer.Option(help="Prompt of a decoder, with {source} in it.  [default: as the model was trained]")
+        str | None,
+        typer.Option(
+            help="Prompt of a decoder, with {source} in it.  [default: as the model was trained]",
+            rich_help_panel=Panel.GENERATION,
+        ),
     ] = None,
     prefix: Annotated[
-        str | None, typer.Option(help="What stands before a source.  [default: as the model was trained]")
+        str | None,
+        typer.Option(
+            help="What stands before a source.  [default: as the model was trained]",
+            rich_help_panel=Panel.GENERATION,
+        ),
     ] = None,
+    settings: dict[str, Any],
 ) -> None:
     """Label new text, or have a model that writes text write: every row of a file with what is added to it.
 

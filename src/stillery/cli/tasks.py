@@ -7,15 +7,19 @@ from typing import Annotated, Any
 
 import typer
 
+from stillery.cli.panels import Command, Group
 from stillery.cli.synth import synth
 
 __all__ = ["tasks"]
 
 tasks = typer.Typer(
-    name="tasks", help="List the named tasks, get their data, average runs on them.", rich_markup_mode=None
+    name="tasks",
+    cls=Group,
+    help="List the named tasks, get their data, average runs on them.",
+    rich_markup_mode=None,
 )
 
-tasks.command()(synth)
+tasks.command(cls=Command)(synth)
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -44,7 +48,7 @@ def _list(
     print("\n`stillery tasks fetch NAME` downloads a task; `--data-dir DIR` shows what a folder has.")
 
 
-@tasks.command()
+@tasks.command(cls=Command)
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="Tasks to download.")], json: Json = False
 ) -> None:
@@ -60,7 +64,7 @@ def fetch(
         print(f"{task['name']}: {', '.join(task['parts'])} from {task['where']}")
 
 
-@tasks.command()
+@tasks.command(cls=Command)
 def average(
     runs: Annotated[
         list[Path], typer.Argument(metavar="RUN", help="Run folders, or files printed by `evaluate --json`.")

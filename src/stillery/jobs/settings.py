@@ -7,11 +7,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 from stillery.faults import Fault, Gathered, nearest
 from stillery.models.choices import DEFAULT_START, DEFAULT_TEXT_START, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
-from stillery.setting import Named, make, setting
+from stillery.setting import Named, Panel, make, setting
 from stillery.train.settings import Storing, Training
 from stillery.words import method_words, read_along, words
 
@@ -39,10 +39,14 @@ __all__ = [
 class DataSettings:
     """Which examples, and how they are read."""
 
+    panel: ClassVar[Panel] = Panel.DATA
+
     data: str | None = setting(
-        None, "A CSV, TSV, JSON Lines, Parquet or text file, or a folder with train, dev and test files."
+        None,
+        "A CSV, TSV, JSON Lines, Parquet or text file, or a folder with train, dev and test files.",
+        panel=Panel.FIRST,
     )
-    task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.")
+    task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.", panel=Panel.FIRST)
     data_dir: str | None = setting(None, "Where a named task's files are.  [default: the hub's cache, then the hub]")
     text: str | None = setting(None, "Column with the text.  [default: found by name]")
     text_pair: str | None = setting(None, "Column with the second text.  [default: found by name]")
@@ -62,6 +66,8 @@ class DataSettings:
 class TextSettings:
     """What a model that writes text reads and writes."""
 
+    panel: ClassVar[Panel] = Panel.GENERATION
+
     source: str | None = setting(None, "Column with what a model reads, if it writes text.  [default: found by name]")
     target: str | None = setting(None, "Column with what it should write.  [default: found by name]")
     max_target_length: int = setting(128, "Tokens per target; longer ones are cut.", least=4)
@@ -76,6 +82,8 @@ class TextSettings:
 @dataclass(frozen=True, kw_only=True)
 class DecodingSettings:
     """How texts are generated to be scored."""
+
+    panel: ClassVar[Panel] = Panel.GENERATION
 
     beams: int = setting(4, "Beams of the search; 1 takes the likeliest token each time.", least=1)
     max_new_tokens: int = setting(128, "Where a generated text is cut off.", least=1)
@@ -94,6 +102,8 @@ class ConditionSettings:
     The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
     """
 
+    panel: ClassVar[Panel] = Panel.DATA
+
     samples: int | None = setting(
         None,
         "Train on this many examples (of texts to write: sources), drawn at random from the training part.",
@@ -108,6 +118,8 @@ class ConditionSettings:
 class RestartSettings:
     """What to do when a run learns nothing."""
 
+    panel: ClassVar[Panel] = Panel.TRAINING
+
     restarts: int = setting(
         0, "Train again with the next seed, at most N times, while every dev example gets one answer.", least=0
     )
@@ -117,7 +129,9 @@ class RestartSettings:
 class StudentSettings:
     """What the student is and where its weights come from."""
 
-    layers: int | None = setting(None, "Layers of the student.", least=1)
+    panel: ClassVar[Panel] = Panel.STUDENT
+
+    layers: int | None = setting(None, "Layers of the student.", least=1, panel=Panel.FIRST)
     encoder_layers: int | None = setting(
         None, "Layers of its encoder, if it has a decoder too.  [default: --layers, else the teacher's]", least=1
     )
@@ -131,6 +145,7 @@ class StudentSettings:
         f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: the best of these in a short trial; random; or a "
         f"checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write text "
         f"{DEFAULT_TEXT_START}]",
+        panel=Panel.FIRST,
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")
     copy_encoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its encoder, likewise.")
@@ -167,7 +182,11 @@ class StudentSettings:
 class MethodSettings:
     """Which method, and what differs from its defaults."""
 
-    method: str = setting("layer-forward", "Distillation method; see `stillery methods`.", offers=method_words)
+    panel: ClassVar[Panel] = Panel.METHOD
+
+    method: str = setting(
+        "layer-forward", "Distillation method; see `stillery methods`.", offers=method_words, panel=Panel.FIRST
+    )
     hard_weight: float | None = setting(None, "Weight of the labels' loss.  [default: the method's]", least=0)
     temperature: float | None = setting(None, "Temperature of prediction matching.  [default: the method's]", above=0)
     pair: str | None = setting(None, "Which layers meet, for every match of layers.", choices=partial(words, "pairing"))

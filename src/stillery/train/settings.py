@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import ClassVar
 
-from stillery.setting import setting
+from stillery.setting import Panel, setting
 
 __all__ = ["PRECISIONS", "Storing", "Training"]
 
@@ -15,7 +16,9 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 class Training:
     """Training options; the defaults are the ones all methods are compared at."""
 
-    epochs: int = setting(5, "Passes over the training part, all stages together.", least=1)
+    panel: ClassVar[Panel] = Panel.TRAINING
+
+    epochs: int = setting(5, "Passes over the training part, all stages together.", least=1, panel=Panel.FIRST)
     max_steps: int | None = setting(None, "Stop after this many optimiser steps, whatever --epochs says.", least=1)
     batch_size: int = setting(32, "Examples per forward pass and process.", least=1)
     accumulate: int = setting(
@@ -23,15 +26,18 @@ class Training:
         "Forward passes per optimiser step; 4 x 8 trains like 1 x 32, unless a method looks at the whole batch.",
         least=1,
     )
-    lr: float = setting(5e-5, "Peak learning rate of AdamW.", above=0)
+    lr: float = setting(5e-5, "Peak learning rate of AdamW.", above=0, panel=Panel.FIRST)
     warmup: float = setting(0.1, "Share of a stage's steps over which the learning rate rises.", least=0, most=1)
     weight_decay: float = setting(0.01, "Weight decay, not applied to biases and norms.", least=0)
     clip: float = setting(1.0, "Gradient norm to clip to, projections included; 0 turns it off.", least=0)
     precision: str = setting(
-        "auto", "Number format: auto is fp32 on a CPU, bf16 on a GPU that has it.", choices=PRECISIONS
+        "auto",
+        "Number format: auto is fp32 on a CPU, bf16 on a GPU that has it.",
+        choices=PRECISIONS,
+        panel=Panel.SPEED,
     )
     eval_every: int | None = setting(None, "Score the dev part every N steps.  [default: once per epoch]", least=1)
-    checkpoint_every: int = setting(500, "Save a checkpoint to resume from every N steps.", least=1)
+    checkpoint_every: int = setting(500, "Save a checkpoint to resume from every N steps.", least=1, panel=Panel.OUTPUT)
     keep: str = setting(
         "best", "Keep the weights that are best on the dev part, or the last ones.", choices=("best", "last")
     )
@@ -43,18 +49,23 @@ class Training:
         "auto",
         "Replay steps as CUDA graphs: auto does on a GPU where a step repeats, on also says why where it cannot.",
         choices=("auto", "on", "off"),
+        panel=Panel.SPEED,
     )
-    log_every: int = setting(20, "Write the loss terms to the log every N steps.", least=1)
-    grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.")
+    log_every: int = setting(20, "Write the loss terms to the log every N steps.", least=1, panel=Panel.OUTPUT)
+    grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.", panel=Panel.OUTPUT)
     guards: bool = setting(
-        True, "Warn of one term with all the gradient, projections that lose rank, one answer for all."
+        True,
+        "Warn of one term with all the gradient, projections that lose rank, one answer for all.",
+        panel=Panel.OUTPUT,
     )
-    tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.")
+    tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.", panel=Panel.OUTPUT)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storing:
     """Whether what the teacher shows is kept on disk, so that it runs once and not in every epoch."""
+
+    panel: ClassVar[Panel] = Panel.SPEED
 
     cache: str = setting(
         "auto",
