@@ -7,7 +7,8 @@ Nothing else has to be told of it: `--distance huber`, the help, the checks befo
 know it by themselves. Word and help text are written out as texts, since they are read from the source too
 (`stillery.words`). A part without a declaration works as well, in a recipe of one's own.
 
-What a default of a method comes from stands beside it: `temperature: Grid[float] = 10.0`.
+What a default of a method comes from stands beside it: `temperature: Grid[float] = 10.0`. Under which heading a file's
+methods are listed is its `GROUP`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from __future__ import annotations
 import typing
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 from functools import cache, partial
 from inspect import Parameter, signature
 from types import MappingProxyType
@@ -27,6 +29,7 @@ __all__ = [
     "Code",
     "Declared",
     "Grid",
+    "Group",
     "Inferred",
     "Over",
     "Paper",
@@ -50,6 +53,8 @@ __all__ = [
     "sources_of",
     "takes",
     "token_divergence",
+    "try_first",
+    "turn_of",
 ]
 
 Part = TypeVar("Part", bound=Callable[..., Any])
@@ -69,6 +74,19 @@ ThirdParty = Annotated[Value, "third party"]
 
 Inferred = Annotated[Value, "inferred"]
 """Chosen here, with a reason in the method's docstring or in docs/methods.md."""
+
+
+class Group(StrEnum):
+    """Under which heading the methods of a file are listed, in this order."""
+
+    FIRST = "To try first"
+    BASELINE = "Without layers"
+    ONE_TO_ONE = "States, layer by layer"
+    SEVERAL = "No choice of layers: drawn, mixed, or all of them"
+    ATTENTION = "Attention and relations too"
+    CLASSIFIER = "The teacher's classifier, reused"
+    INSTALLED = "Installed packages"
+
 
 Over = Literal["elements", "rows", "examples"]
 """What a distance is a mean over: valid elements, valid rows, or examples."""
@@ -282,3 +300,20 @@ def sources_of(method: Callable[..., Any]) -> dict[str, str]:
         if name != "return" and typing.get_origin(hint) is Annotated:
             found[name] = str(hint.__metadata__[0])
     return found
+
+
+def try_first(turn: int) -> Callable[[Part], Part]:
+    """Mark a method as one of the few to try first; `turn` says in which order."""
+
+    def mark(method: Part) -> Part:
+        marked: Any = method
+        marked.__try_first__ = turn
+        return method
+
+    return mark
+
+
+def turn_of(method: Callable[..., Any]) -> int | None:
+    """In which order a method is to be tried first, or None where it is none of those."""
+    found = getattr(method, "__try_first__", None)
+    return found if isinstance(found, int) else None

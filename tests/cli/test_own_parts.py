@@ -78,13 +78,16 @@ METHODS = '''
 from __future__ import annotations
 
 from own_parts.parts import own_ends, own_huber, own_maps
-from stillery.declare import Grid, Paper
+from stillery.declare import Grid, Group, Paper, try_first
 from stillery.parts import divergence
 from stillery.recipe import Match, Prediction, Recipe, Stage
 
 __all__ = ["own_method"]
 
+GROUP = Group.ATTENTION
 
+
+@try_first(1)
 def own_method(*, hard_weight: Paper[float] = 0.5, layer_weight: Grid[float] = 5.0, plain: bool = False) -> Recipe:
     """A method of one's own: attention without its scale at both ends."""
     maps = Match(name="maps", represent=own_maps, pair=own_ends, distance=own_huber, weight=layer_weight)
@@ -164,6 +167,9 @@ def test_they_are_in_the_help_and_the_lists(package: Path) -> None:
     assert all(word in parts for word in WORDS[:3]) and "attention without its scale" in parts
     listed = run(package, "methods").stdout
     assert "own-method" in listed and "A method of one's own" in listed
+    # Whatever such a file says of itself, it is under this heading and not among those to try first.
+    last = listed.rpartition("\n\n")[0].rpartition("\n\n")[2]
+    assert last.startswith("Installed packages:\n  own-method ") and last.count("\n") == 1
     shown = run(package, "methods", "own-method").stdout
     assert "Somebody et al. (2026)" in shown and "layer_weight = 5  (grid)" in shown and "(not said)" in shown
     for asked in (("--method", "own-method"), ("--pair", "own-ends", "--method", "pkd")):

@@ -26,17 +26,30 @@ def methods(
     if parts:
         _show_parts(as_json=json)
         return
+    if not (name or json or markdown):
+        _show_list()
+        return
     described = [known.describe(one) for one in ([name] if name else known.names())]
     if json:
         print_json(described)
     elif markdown:
         print(_markdown(described))
-    elif name:
-        _show(described[0])
     else:
-        for method in described:
-            print(f"{method['name']:<18} {method['summary']}")
-        print("\n`stillery methods NAME` shows a method's paper, parts and options.")
+        _show(described[0])
+
+
+def _show_list() -> None:
+    """Every method in a line, those to try first at the top."""
+    from stillery.methods import listed
+
+    found = listed()
+    width = max(len(method.name) for methods in found.values() for method in methods)
+    for group, methods in found.items():
+        print(f"{group}:")
+        for method in methods:
+            print(f"  {method.name:<{width}}  {method.summary}")
+        print()
+    print("`stillery methods NAME` shows a method's paper, parts and options.")
 
 
 def _show_presets(*, as_json: bool) -> None:

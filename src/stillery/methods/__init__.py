@@ -2,7 +2,8 @@
 
 A method is a function of keyword options that returns a `Recipe`. Its command-line name is its function name with
 dashes, its options are its keywords, each default says where it comes from (`stillery.declare`), and the first line of
-its file's docstring names the paper. An installed package provides such files by entry points (`stillery.words`).
+its file's docstring names the paper, its `GROUP` the heading it is listed under. An installed package provides such
+files by entry points (`stillery.words`).
 """
 
 from __future__ import annotations
@@ -22,27 +23,32 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from stillery.declare import sources_of
+from stillery.declare import Group, sources_of, turn_of
 from stillery.faults import Fault, Gathered, nearest
 from stillery.recipe import Clock, Match, Recipe, Shown, StackName, Stage, part_name
 from stillery.stacks import Which, on_stacks
 from stillery.terms import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
 from stillery.words import METHODS, Plugin, plugins
 
-__all__ = ["Method", "build", "describe", "describe_stages", "find", "names", "terms"]
+__all__ = ["Method", "build", "describe", "describe_stages", "find", "listed", "names", "terms"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A named method: the function that builds its recipe, and the paper it comes from."""
+    """A named method: the function that builds its recipe, the paper it comes from, and where it is listed.
+
+    `turn` is its place among the few to try first, None for all others.
+    """
 
     name: str
     function: Callable[..., Recipe]
     paper: str
+    group: Group
+    turn: int | None = None
 
     @property
     def summary(self) -> str:
-        """The first sentence of the method's docstring."""
+        """The first sentence of the method's docstring: what it does, in one plain line."""
         return (inspect.getdoc(self.function) or "").split("\n\n")[0].replace("\n", " ")
 
     @property
@@ -62,14 +68,20 @@ def _methods() -> dict[str, Method]:
     found: dict[str, Method] = {}
     files = sorted(info.name for info in pkgutil.iter_modules(__path__) if not info.name.startswith("_"))
     modules = [importlib.import_module(f"{__name__}.{file}") for file in files]
-    for module in (*modules, *map(_imported, plugins(METHODS))):
+    others = [_imported(plugin) for plugin in plugins(METHODS)]
+    for module in (*modules, *others):
+        # A package's methods stand under a heading of their own, whatever they say of themselves.
+        installed = module in others
+        group = Group.INSTALLED if installed else module.GROUP
         paper = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
         for function_name in module.__all__:
             name = function_name.replace("_", "-")
             if name in found:
-                others = found[name].function.__module__
-                raise Fault(f"two methods are called {name!r}: one of {others}, one of {module.__name__}; rename one")
-            found[name] = Method(name=name, function=getattr(module, function_name), paper=paper)
+                before = found[name].function.__module__
+                raise Fault(f"two methods are called {name!r}: one of {before}, one of {module.__name__}; rename one")
+            function = getattr(module, function_name)
+            turn = None if installed else turn_of(function)
+            found[name] = Method(name=name, function=function, paper=paper, group=group, turn=turn)
     return found
 
 
@@ -89,6 +101,14 @@ def _imported(plugin: Plugin) -> types.ModuleType:
 def names() -> list[str]:
     """Every method's name."""
     return list(_methods())
+
+
+def listed() -> dict[Group, list[Method]]:
+    """Every method once, under its heading: first those to try first, in their turn."""
+    known = list(_methods().values())
+    found = {group: [one for one in known if one.turn is None and one.group is group] for group in Group}
+    found[Group.FIRST] = sorted((one for one in known if one.turn is not None), key=lambda one: one.turn or 0)
+    return {group: methods for group, methods in found.items() if methods}
 
 
 def find(name: str) -> Method:
@@ -199,11 +219,13 @@ def describe_stages(recipe: Recipe) -> list[dict[str, Any]]:
 
 
 def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A method as plain data: name, paper, summary, options, initialisation, head, and the parts of each stage."""
+    """A method as plain data: name, paper, group, summary, options, start, head, and the parts of each stage."""
     method, recipe = find(name), build(name, options)
     return {
         "name": name,
         "paper": method.paper,
+        "group": str(method.group),
+        "try_first": method.turn is not None,
         "summary": method.summary,
         "details": inspect.getdoc(method.function) or "",
         "options": method.options | dict(options or {}),

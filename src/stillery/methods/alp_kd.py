@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from stillery.declare import Inferred, ThirdParty
+from stillery.declare import Group, Inferred, ThirdParty
 from stillery.methods._stages import joint
 from stillery.parts import combine, distance, pair, project, represent
 from stillery.recipe import Match, Recipe
 
 __all__ = ["alp_kd"]
+
+GROUP = Group.SEVERAL
 
 
 def alp_kd(
@@ -23,11 +25,12 @@ def alp_kd(
     scale: ThirdParty[bool] = False,
     detach: ThirdParty[bool] = False,
 ) -> Recipe:
-    """ALP-KD: each student layer meets all teacher layers, weighed by the softmax of their dot products with it.
+    """Each student layer meets a mix of all teacher layers, most of those like it.
 
-    Student layers 1..M-1 and teacher layers 1..N-1, as RAIL-KD describes it. Where the widths differ, one linear map
-    takes all teacher states to the student's width. `scale` divides the products by the square root of the width,
-    `detach` stops the gradient through the weights.
+    The teacher's layers are weighed by the softmax of their dot products with the student's. Student layers 1..M-1 and
+    teacher layers 1..N-1, as RAIL-KD describes it. Where the widths differ, one linear map takes all teacher states to
+    the student's width. `scale` divides the products by the square root of the width, `detach` stops the gradient
+    through the weights.
     """
     attended = Match(
         name="attended_layers",

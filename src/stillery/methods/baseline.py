@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from stillery.declare import Inferred, Paper
+from stillery.declare import Group, Inferred, Paper, try_first
 from stillery.parts import divergence
 from stillery.recipe import Prediction, Recipe, Stage
 
 __all__ = ["kd", "none"]
 
+GROUP = Group.BASELINE
 
+
+@try_first(1)
 def none(*, hard_weight: Inferred[float] = 1.0) -> Recipe:
-    """No distillation: the student learns from the labels alone, the baseline at equal budget."""
+    """No distillation: the student learns from the labels alone; the baseline."""
     return Recipe(stages=(Stage(hard_weight=hard_weight),))
 
 
+@try_first(2)
 def kd(
     *,
     hard_weight: Inferred[float] = 0.5,
@@ -21,8 +25,9 @@ def kd(
     temperature: Inferred[float] = 2.0,
     square: Paper[bool] = True,
 ) -> Recipe:
-    """Prediction matching: hard_weight * CE + soft_weight * T^2 * KL(teacher || student).
+    """The student matches the teacher's predictions alone, no layers.
 
+    hard_weight * CE + soft_weight * T^2 * KL(teacher || student).
     `soft_weight` defaults to 1 - hard_weight; `square=False` leaves T^2 out.
     """
     soft = 1.0 - hard_weight if soft_weight is None else soft_weight

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from stillery.declare import Code, Inferred, Paper
+from stillery.declare import Code, Group, Inferred, Paper
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent, transport
 from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Recipe
 
 __all__ = ["bert_emd"]
+
+GROUP = Group.SEVERAL
 
 
 def bert_emd(
@@ -24,13 +26,13 @@ def bert_emd(
     always_project: Code[bool] = True,
     normalise: Inferred[Normalise] = "none",
 ) -> Recipe:
-    """BERT-EMD: all student with all teacher layers, weighed by the flow of least cost, for states and for attention.
+    """All layers meet all layers, in states and attention, those alike most.
 
-    The layers' weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`),
-    and states and attention share the mean of their weights unless `separate`. Transport is solved on the batch at
-    hand, that of all processes together, so accumulation changes it. The released code's temperature of that update has
-    no effect and is left out.
-    `normalise` takes mean and scale out of the states: see "Models that write text".
+    Pairs are weighed by the flow of least cost (earth mover's distance), for states and for attention. The layers'
+    weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`), and states and
+    attention share the mean of their weights unless `separate`. Transport is solved on the batch at hand, that of all
+    processes together, so accumulation changes it. The released code's temperature of that update has no effect and is
+    left out. `normalise` takes mean and scale out of the states: see "Models that write text".
     """
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, shared=not separate)
     maps = partial(project.to_teacher, bias=True, shared=True, always=always_project)

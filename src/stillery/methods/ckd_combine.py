@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from stillery.declare import Code, Inferred
+from stillery.declare import Code, Group, Inferred
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Recipe
 
 __all__ = ["ckd_combine"]
+
+GROUP = Group.SEVERAL
 
 
 def ckd_combine(
@@ -22,10 +24,11 @@ def ckd_combine(
     partition: Code[Literal["regular", "overlap", "skip-middle", "cross"]] = "regular",
     states: Inferred[Literal["cls", "pool", "tokens"]] = "cls",
 ) -> Recipe:
-    """CKD: each student layer meets a block of teacher layers, laid side by side and mapped to the student's width.
+    """Each student layer meets a block of teacher layers, laid side by side.
 
-    `partition` cuts the teacher: regular blocks, blocks that overlap by a layer, or for two student layers skip-middle
-    and cross. Other blocks: `pair.block(partitions=...)` in a recipe of your own.
+    The block is mapped to the student's width. `partition` cuts the teacher: regular blocks, blocks that overlap by a
+    layer, or for two student layers skip-middle and cross. Other blocks: `pair.block(partitions=...)` in a recipe of
+    your own.
     """
     combined = Match(
         name="combined_layers",

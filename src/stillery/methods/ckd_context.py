@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from stillery.declare import Code, Inferred
+from stillery.declare import Code, Group, Inferred
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Match, Recipe
 
 __all__ = ["ckd_context"]
+
+GROUP = Group.ATTENTION
 
 
 def ckd_context(
@@ -21,7 +23,7 @@ def ckd_context(
     layer_weight: Inferred[float] = 1.0,
     angle_weight: Inferred[float] = 1.0,
 ) -> Recipe:
-    """CKD: how the words of a text relate in each layer, and how a word's states relate between layers.
+    """How words relate within each layer, and a word's states between layers.
 
     Relations of two are cosines, softmaxed without a word or layer and itself, compared by KL(teacher || student);
     relations of three are the angles at a word (to two others within 10 words) or layer, compared by squared error and

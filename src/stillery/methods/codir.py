@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from functools import partial
 
-from stillery.declare import Inferred, ThirdParty
+from stillery.declare import Group, Inferred, ThirdParty
 from stillery.methods._stages import joint
 from stillery.parts import bank, distance, pair, represent
 from stillery.recipe import Match, Recipe
 
 __all__ = ["codir"]
+
+GROUP = Group.SEVERAL
 
 
 def codir(
@@ -22,10 +24,11 @@ def codir(
     contrast_temperature: ThirdParty[float] = 0.07,
     width: ThirdParty[int] = 128,
 ) -> Recipe:
-    """CoDIR: all layers' pooled states side by side; the student's should be nearest to its own teacher's.
+    """All layers as one: nearer to the teacher's of the same text than of others.
 
-    InfoNCE against `negatives` teacher states of other labels from a memory bank keyed by example. Known through
-    descriptions; negatives are drawn from all kept rows and those of the same label are left out.
+    The layers' pooled states stand side by side. InfoNCE against `negatives` teacher states of other labels from a
+    memory bank keyed by example. Known through descriptions; negatives are drawn from all kept rows and those of the
+    same label are left out.
     """
     contrast = Match(
         name="contrast", represent=represent.pool, pair=pair.all_together, distance=distance.contrastive,

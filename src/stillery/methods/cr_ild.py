@@ -7,13 +7,15 @@ from collections.abc import Callable
 from functools import partial
 from typing import Literal
 
-from stillery.declare import Code, Inferred, Paper
+from stillery.declare import Code, Group, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent, schedule, transport
 from stillery.parts.represent import Normalise
 from stillery.recipe import LEAST_STEPS, Match, Mixing, Pair, Recipe, Representation, Schedule
 
 __all__ = ["cr_ild", "emd_ild", "l_ild", "u_ild"]
+
+GROUP = Group.ATTENTION
 
 Attention = Literal["kl", "mse"]
 States = Literal["tokens", "pool", "patience"]
@@ -87,12 +89,12 @@ def _one_to_one(attention_pairs: Pair, hidden_pairs: Pair, summary: str) -> Call
 l_ild = _one_to_one(
     pair.last_layer,
     pair.last_layer,
-    "L-ILD: attention and states of the last layer only, then prediction distillation.",
+    "Attention and states of the last layer only; then predictions.",
 )
 u_ild = _one_to_one(
     pair.uniform,
     partial(pair.uniform, embedding=True),
-    "U-ILD: attention and states layer by layer, evenly spaced, embedding included, then prediction distillation.",
+    "Attention and states of evenly spaced layers and embedding; then predictions.",
 )
 
 
@@ -112,9 +114,10 @@ def emd_ild(
     normalise: Inferred[Normalise] = "none",
     reweighed: Code[bool] = True,
 ) -> Recipe:
-    """EMD-ILD: all layers with all layers by the earth mover's distance, then prediction distillation.
+    """Attention and states, all layers with all by transport; then predictions.
 
-    As the released code has it, attention and states keep weights of their own, which start equal every epoch.
+    Transport is the earth mover's distance. As the released code has it, attention and states keep weights of their
+    own, which start equal every epoch.
     """
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, each_epoch=True)
     matches = [
@@ -152,13 +155,14 @@ def cr_ild(
     stop_gradient: Code[bool] = True,
     kl_direction: Paper[Literal["from-mixed", "from-target"]] = "from-mixed",
 ) -> Recipe:
-    """CR-ILD: L-ILD on mixed examples with consistency terms that ramp up, then prediction distillation.
+    """As l-ild, on mixed examples with consistency terms; for little data.
 
-    R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the last layer's attention maps (KL) and states (squared error),
-    with weight `consistency_weight` after a ramp of `ramp_steps`, by default the whole stage; 0 is ILD with MixUp, and
-    `hidden_consistency=False` leaves the states' out. The examples of a step are mixed two by two, each with the other.
-    The released code differs: partners in reversed order (`pairing=reverse`), the larger of lambda and 1 - lambda
-    (`larger`), a ramp by epochs, KL the other way round (`kl_direction=from-target`).
+    The terms ramp up; then come predictions. R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the last layer's attention
+    maps (KL) and states (squared error), with weight `consistency_weight` after a ramp of `ramp_steps`, by default the
+    whole stage; 0 is ILD with MixUp, and `hidden_consistency=False` leaves the states' out. The examples of a step are
+    mixed two by two, each with the other. The released code differs: partners in reversed order (`pairing=reverse`),
+    the larger of lambda and 1 - lambda (`larger`), a ramp by epochs, KL the other way round
+    (`kl_direction=from-target`).
     """
     weight: Schedule = (
         partial(schedule.ramp, weight=consistency_weight, steps=ramp_steps)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from stillery.declare import Code, Inferred
+from stillery.declare import Code, Group, Inferred
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Recipe
 
 __all__ = ["distilbert"]
+
+GROUP = Group.ONE_TO_ONE
 
 
 def distilbert(
@@ -17,7 +19,10 @@ def distilbert(
     temperature: Code[float] = 2.0,
     layer_weight: Inferred[float] = 0.125,
 ) -> Recipe:
-    """DistilBERT's triple loss for a task: labels, predictions, and 1 - cos of the last layer's token states."""
+    """Labels, predictions, and the angle between the last layers' token states.
+
+    DistilBERT's triple loss for a task; the third term is 1 - cos.
+    """
     cosine = Match(
         name="cosine",
         represent=represent.tokens,

@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from stillery.declare import Grid, Inferred, Paper
+from stillery.declare import Grid, Group, Inferred, Paper
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Pair, Recipe, Stage
 
 __all__ = ["ild_rtc", "ild_top", "simkd"]
+
+GROUP = Group.CLASSIFIER
 
 
 def _layers(which: Pair, weight: float) -> Match:
@@ -36,11 +38,12 @@ def ild_rtc(
     layer_weight: Grid[float] = 100.0,
     include_last: Paper[bool] = False,
 ) -> Recipe:
-    """ILD-RTC: a CE + (1 - a) KL + b L_layer on a student that starts with the teacher's classifier.
+    """As pkd, on a student that starts with the teacher's classifier.
 
-    `hard_weight` is a, `layer_weight` b. Student layers 1..M-1 meet floor(N / M) m; `include_last` adds the last pair.
-    The student starts as the teacher's first M layers. `--head reuse-frozen` keeps the classifier as it is; at another
-    width `--reuse linear` puts it behind a projector that follows the student's own pooler.
+    a CE + (1 - a) KL + b L_layer: `hard_weight` is a, `layer_weight` b. Student layers 1..M-1 meet floor(N / M) m;
+    `include_last` adds the last pair. The student starts as the teacher's first M layers. `--head reuse-frozen` keeps
+    the classifier as it is; at another width `--reuse linear` puts it behind a projector that follows the student's own
+    pooler.
     """
     match = _layers(partial(pair.skip, include_last=include_last), layer_weight)
     return joint(
@@ -57,7 +60,10 @@ def ild_top(
     layer_weight: Grid[float] = 100.0,
     include_last: Paper[bool] = False,
 ) -> Recipe:
-    """Matching to the teacher's last layers (ILD-RTC's Table 9): 1..M-1 to N-M+1..N-1; `include_last` adds (M, N)."""
+    """As ild-rtc to the teacher's last layers, with a classifier of its own.
+
+    ILD-RTC's Table 9: student layers 1..M-1 meet N-M+1..N-1; `include_last` adds (M, N).
+    """
     match = _layers(partial(pair.top, include_last=include_last), layer_weight)
     return joint(
         match, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature, init="first"
@@ -65,11 +71,12 @@ def ild_top(
 
 
 def simkd(*, layer_weight: Paper[float] = 1.0, feature: Inferred[Literal["cls", "pooled"]] = "cls") -> Recipe:
-    """SimKD (Chen et al., 2022): only the last feature is matched, and the teacher's frozen classifier used.
+    """Only the last feature is matched, below the teacher's frozen classifier.
 
-    The feature is what the reused classifier sees: the last layer's [CLS] state where pooler and linear classifier are
-    reused, as by default at the teacher's width; `feature=pooled`, what the linear classifier receives, where that one
-    alone is reused (`--reuse linear`), as at another width, where the head's projector is trained by it.
+    SimKD (Chen et al., 2022). The feature is what the reused classifier sees: the last layer's [CLS] state where pooler
+    and linear classifier are reused, as by default at the teacher's width; `feature=pooled`, what the linear classifier
+    receives, where that one alone is reused (`--reuse linear`), as at another width, where the head's projector is
+    trained by it.
     """
     match = Match(
         name="feature",

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from stillery.declare import Code, Inferred
+from stillery.declare import Code, Group, Inferred, try_first
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Pairs, Prediction, Recipe, Representation, Stage
 
 __all__ = ["layer_all_to_one", "layer_forward", "layer_random", "layer_reverse"]
+
+GROUP = Group.ONE_TO_ONE
 
 
 _OPTIONS = """`released` is the released code's form for BERT. `normalise` takes mean and scale out of the states, of
@@ -24,7 +26,7 @@ def _states(normalise: Normalise, raw_last: bool) -> Representation:
     return represent.with_raw_last(states) if raw_last else states
 
 
-def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe]:
+def _strategy(which: Callable[..., Pairs], summary: str, pairs: str) -> Callable[..., Recipe]:
     """The method CE + KL + 3 L_hid with one of the paper's four pairings; all else is the same by design."""
 
     def recipe(
@@ -52,19 +54,29 @@ def _strategy(which: Callable[..., Pairs], summary: str) -> Callable[..., Recipe
         prediction = Prediction(divergence=divergence.kl, temperature=temperature, weight=soft_weight)
         return Recipe(stages=(Stage(hard_weight=hard_weight, prediction=prediction, matches=(hidden,)),))
 
-    recipe.__doc__ = f"{summary}\n\n{_OPTIONS}"
+    recipe.__doc__ = f"{summary}\n\n{pairs}\n{_OPTIONS}"
     return recipe
 
 
-layer_forward = _strategy(
-    pair.forward, "Forward matching: student layer i meets teacher layer ceil(i N / M), embedding meets embedding."
+layer_forward = try_first(3)(
+    _strategy(
+        pair.forward,
+        "Token states meet those of evenly spaced teacher layers, in order; the default.",
+        "Forward matching: student layer i meets teacher layer ceil(i N / M), embedding meets embedding.",
+    )
 )
 layer_reverse = _strategy(
-    pair.reverse, "Reverse matching: the forward teacher layers in opposite order, embedding meets embedding."
+    pair.reverse,
+    "As layer-forward, with the teacher's layers in opposite order.",
+    "Reverse matching: the embeddings still meet each other.",
 )
 layer_all_to_one = _strategy(
-    pair.all_to_one, "All-to-one matching: every student state, embedding included, meets the teacher's layer N // 2."
+    pair.all_to_one,
+    "As layer-forward, with one middle layer of the teacher for all.",
+    "All-to-one matching: every student state, embedding included, meets the teacher's layer N // 2.",
 )
 layer_random = _strategy(
-    pair.fixed_random, "Random matching: one permutation of the forward layers, drawn from the seed, fixed for the run."
+    pair.fixed_random,
+    "As layer-forward, with the teacher's layers shuffled once.",
+    "Random matching: one permutation of the forward layers, drawn from the seed, fixed for the run.",
 )

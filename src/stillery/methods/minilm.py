@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from stillery.declare import Inferred, Paper
+from stillery.declare import Group, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, represent
 from stillery.recipe import LEAST_STEPS, Match, Recipe, Representation
 
 __all__ = ["minilm", "minilm_v2"]
+
+GROUP = Group.ATTENTION
 
 
 def _last(what: Representation, weight: float) -> Match:
@@ -32,10 +34,10 @@ def minilm(
     attention_weight: Paper[float] = 1.0,
     value_weight: Paper[float] = 1.0,
 ) -> Recipe:
-    """MiniLM: the last layer's attention (eq. 7) and value relations (eq. 9), then prediction distillation.
+    """The last layer's attention and value relations; then predictions.
 
-    Head counts have to agree. Padded tokens are masked out; the third-party code this is known by does not mask value
-    relations.
+    Attention is eq. 7, value relations eq. 9. Head counts have to agree. Padded tokens are masked out; the third-party
+    code this is known by does not mask value relations.
     """
     return layers_then_prediction(
         _last(represent.attention, attention_weight), _last(represent.value_relations, value_weight),
@@ -56,10 +58,10 @@ def minilm_v2(
     value_weight: Paper[float] = 1.0,
     relation_heads: Inferred[int | None] = None,
 ) -> Recipe:
-    """MiniLMv2: query, key and value relations of the last layer (eq. 4), then prediction distillation.
+    """Query, key and value relations of the last layer; then predictions.
 
-    The states of all heads are merged and cut into `relation_heads`, the teacher's number where not given, so that
-    student and teacher may have different heads.
+    Relations are eq. 4. The states of all heads are merged and cut into `relation_heads`, the teacher's number where
+    not given, so that student and teacher may have different heads.
     """
     relations = {
         represent.query_relations: query_weight,

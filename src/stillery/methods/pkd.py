@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from typing import Literal
 
-from stillery.declare import Code, Grid, Paper
+from stillery.declare import Code, Grid, Group, Paper, try_first
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.recipe import Match, Prediction, Recipe, Stage
 
 __all__ = ["pkd"]
 
+GROUP = Group.ONE_TO_ONE
 
+
+@try_first(4)
 def pkd(
     *,
     layers: Paper[Literal["skip", "last"]] = "skip",
@@ -21,10 +24,11 @@ def pkd(
     layer_weight: Grid[float] = 100.0,
     normalise: Paper[bool] = True,
 ) -> Recipe:
-    """Patient KD: (1 - a) CE + a T^2 KL + b L_PT on the normalised [CLS] states of student layers 1..M-1.
+    """[CLS] states meet those of evenly spaced teacher layers, beside predictions.
 
-    L_PT (eq. 7) is averaged over batch, layers and width as in the released code; the paper prints a sum. Where the
-    widths differ a linear map per layer brings the student's states to the teacher's width.
+    Patient KD: (1 - a) CE + a T^2 KL + b L_PT on the normalised [CLS] states of student layers 1..M-1. L_PT (eq. 7) is
+    averaged over batch, layers and width as in the released code; the paper prints a sum. Where the widths differ a
+    linear map per layer brings the student's states to the teacher's width.
     """
     soft = 1.0 - hard_weight if soft_weight is None else soft_weight
     patience = Match(

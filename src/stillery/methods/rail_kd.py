@@ -5,12 +5,14 @@ from __future__ import annotations
 from functools import partial
 from typing import Literal
 
-from stillery.declare import Inferred, Paper
+from stillery.declare import Group, Inferred, Paper, try_first
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Match, Pair, Project, Recipe
 
 __all__ = ["rail_kd", "rail_kd_concat"]
+
+GROUP = Group.SEVERAL
 
 ProjectionStart = Literal["same", "orthogonal", "literal"]
 
@@ -32,6 +34,7 @@ def _rail(
     return joint(random_layers, hard_weight=hard, soft_weight=soft, temperature=temperature)
 
 
+@try_first(5)
 def rail_kd(
     *,
     hard_weight: Paper[float] = 1 / 3,
@@ -44,13 +47,13 @@ def rail_kd(
     frozen_teacher: Inferred[bool] = True,
     unmasked: Inferred[bool] = False,
 ) -> Recipe:
-    """RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised.
+    """Pooled states meet those of teacher layers drawn anew each epoch.
 
-    Both sides are projected by one and the same random matrix at first, and the teacher's is not trained. The paper's
-    literal reading, two matrices drawn each by itself and both trained (`projection_start=literal`,
-    `frozen_teacher=false`), turns the student's states towards a random rotation first and lets both sides collapse to
-    one direction.
-    `unmasked` pools over padding too, as eq. 1 is printed; `shared` takes one pair of projections for all layers.
+    RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised. Both sides
+    are projected by one and the same random matrix at first, and the teacher's is not trained. The paper's literal
+    reading, two matrices drawn each by itself and both trained (`projection_start=literal`, `frozen_teacher=false`),
+    turns the student's states towards a random rotation first and lets both sides collapse to one direction. `unmasked`
+    pools over padding too, as eq. 1 is printed; `shared` takes one pair of projections for all layers.
     """
     maps = partial(project.both, width=width, shared=shared, start=projection_start, frozen_teacher=frozen_teacher)
     return _rail(
@@ -70,9 +73,10 @@ def rail_kd_concat(
     frozen_teacher: Inferred[bool] = True,
     unmasked: Inferred[bool] = False,
 ) -> Recipe:
-    """RAIL-KD, concatenated: the drawn layers' pooled states side by side, projected to 128 as one (eq. 3).
+    """As rail-kd, with the drawn layers side by side, compared as one.
 
-    Projections and other options as for `rail-kd`.
+    RAIL-KD, concatenated: the drawn layers' pooled states side by side, projected to 128 as one (eq. 3). Projections
+    and other options as for `rail-kd`.
     """
     maps = partial(project.both, width=width, start=projection_start, frozen_teacher=frozen_teacher)
     return _rail(

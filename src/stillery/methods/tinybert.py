@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from functools import partial
 
-from stillery.declare import Code, Inferred, Paper
+from stillery.declare import Code, Group, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent
 from stillery.parts.represent import Normalise
 from stillery.recipe import LEAST_STEPS, Match, Recipe
 
 __all__ = ["tinybert"]
+
+GROUP = Group.ATTENTION
 
 
 def tinybert(
@@ -26,11 +28,12 @@ def tinybert(
     released: Inferred[bool] = False,
     normalise: Inferred[Normalise] = "none",
 ) -> Recipe:
-    """TinyBERT: attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10).
+    """Attention scores and states of evenly spaced layers; then predictions.
 
-    One learned map W_h, with bias, takes the student's states to the teacher's space, at equal widths too unless
-    `always_project=False`. `released` counts padding as the released code does. `normalise` takes mean and scale out of
-    the states: see "Models that write text". No general distillation and no data augmentation.
+    Attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10). One learned map W_h,
+    with bias, takes the student's states to the teacher's space, at equal widths too unless `always_project=False`.
+    `released` counts padding as the released code does. `normalise` takes mean and scale out of the states: see "Models
+    that write text". No general distillation and no data augmentation.
     """
     attention = Match(
         name="attention",

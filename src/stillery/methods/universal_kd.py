@@ -5,12 +5,14 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 
-from stillery.declare import Inferred, ThirdParty
+from stillery.declare import Group, Inferred, ThirdParty
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, pseudo, represent
 from stillery.recipe import LEAST_STEPS, Match, Recipe, Stage
 
 __all__ = ["universal_kd"]
+
+GROUP = Group.SEVERAL
 
 
 def universal_kd(
@@ -25,7 +27,7 @@ def universal_kd(
     prediction_share: ThirdParty[float] = 4.0,
     least_steps: Inferred[int] = LEAST_STEPS,
 ) -> Recipe:
-    """Universal-KD: predictions of pseudo classifiers on the layers are matched, then the student is trained.
+    """What small classifiers on the layers predict is matched, not their states.
 
     First the teacher's pseudo classifiers are fitted to the labels, the teacher frozen; then each student layer 1..M-1
     predicts what the teacher's layers 1..N-1 predict, weighed by attention; then labels and predictions. Known through
