@@ -129,8 +129,8 @@ class StudentSettings:
     init: str | None = setting(
         None,
         f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: first or even, whichever learns faster in a short "
-        f"trial; random; or a checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write text "
-        f"{DEFAULT_TEXT_START}]",
+        f"trial; random; or a checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write "
+        f"text {DEFAULT_TEXT_START}]",
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")
     copy_encoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its encoder, likewise.")
