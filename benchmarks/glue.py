@@ -22,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from scipy import stats
+
 SETTINGS = ("init", "head", "pair", "represent", "distance", "reduction", "schedule", "divergence")
 """Settings that may stand behind a method; any other name is one of its options."""
 
@@ -146,6 +148,31 @@ def show(table: list[dict[str, Any]], asked: argparse.Namespace) -> None:
             print(f"| {method} | " + " | ".join(cells) + " |")
 
 
+def difference(row: dict[str, Any], other: dict[str, Any]) -> tuple[float, float] | None:
+    """How far a method is above another on a task's first metric, seed by seed: the mean, and half its 95% interval."""
+    name = next(iter(row["mean"]))
+    ours, theirs = ({run["seed"]: run["metrics"][name] for run in one["runs"]} for one in (row, other))
+    apart = [ours[seed] - theirs[seed] for seed in ours.keys() & theirs.keys()]
+    if len(apart) < 2:
+        return None
+    half = stats.t.ppf(0.975, len(apart) - 1) * statistics.stdev(apart) / len(apart) ** 0.5
+    return statistics.mean(apart), half
+
+
+def show_differences(table: list[dict[str, Any]], asked: argparse.Namespace) -> None:
+    """Print by how much each method is above the one of --against."""
+    for model in dict.fromkeys(row["model"] for row in table):
+        mine = {(row["method"], row["task"]): row for row in table if row["model"] == model}
+        print(f"\n{model}, minus {asked.against}, seed by seed: mean +- half of its 95% interval (t)")
+        print("| method | " + " | ".join(asked.tasks) + " |")
+        print("|---|" + "---|" * len(asked.tasks))
+        for method in (one for one in asked.methods if one != asked.against):
+            pairs = [(mine.get((method, task)), mine.get((asked.against, task))) for task in asked.tasks]
+            found = [None if row is None or other is None else difference(row, other) for row, other in pairs]
+            cells = ["-" if one is None else f"{one[0]:+.1f} +- {one[1]:.1f}" for one in found]
+            print(f"| {method} | " + " | ".join(cells) + " |")
+
+
 def main() -> None:
     """Parse, run, print, and write the JSON."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -163,6 +190,7 @@ def main() -> None:
     parser.add_argument("--lr", type=float, default=5e-5)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--limit", type=float, help="start no student after so many seconds")
+    parser.add_argument("--against", help="one of --methods: print by how much the others are above it")
     parser.add_argument("--out", required=True)
     parser.add_argument("--json", help="where to write the numbers")
     asked = parser.parse_args()
@@ -178,6 +206,8 @@ def main() -> None:
     table = rows(found)
     write(asked, table, failed)
     show(table, asked)
+    if asked.against:
+        show_differences(table, asked)
     for line in failed:
         print(f"failed: {line}")
 

@@ -39,7 +39,7 @@ class Panel(StrEnum):
     STUDENT = "Student"
     METHOD = "Method"
     TRAINING = "Training"
-    GENERATION = "Generation, by models that write text"
+    GENERATION = "Text generation"
     SPEED = "Speed"
     OUTPUT = "Output"
 

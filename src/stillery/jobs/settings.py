@@ -142,9 +142,9 @@ class StudentSettings:
     heads: int | None = setting(None, "Attention heads of the student.  [default: as the width asks for]", least=1)
     init: str | None = setting(
         None,
-        f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: the best of these in a short trial; random; or a "
-        f"checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write text "
-        f"{DEFAULT_TEXT_START}]",
+        f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: first or even, whichever learns faster in a short "
+        f"trial; random; or a checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write "
+        f"text {DEFAULT_TEXT_START}]",
         panel=Panel.FIRST,
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")

@@ -20,7 +20,7 @@ DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
 """The start of a classifier, and of a model that generates text, where the method's paper does not fix one."""
 
 AUTO = "auto"
-"""The start is chosen by a short trial of each."""
+"""The start is chosen by a short trial."""
 
 STARTS = (*LAYER_CHOICES, "random", AUTO)
 """The starts that have a name; any other is a checkpoint."""
