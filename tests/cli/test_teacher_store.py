@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from safetensors.torch import load_file
 
 from stillery.data.locks import Turn
 from stillery.data.tasks import load_task
+from stillery.train import checkpoint, store_use
 
 
 @pytest.fixture
@@ -54,6 +56,72 @@ def test_auto_is_the_default_and_says_what_it_decided(distill, tmp_path: Path) -
     (choice,) = found["training"]["teacher_store"]
     assert choice["why"] in done.err and "s live" in choice["why"] and not choice["used"]
     assert 0 < found["training"]["teacher_store_seconds"] < found["cost"]["train_seconds"]
+
+
+@pytest.mark.parametrize(("measured", "later", "stages"), [(100.0, 0.0, [1]), (0.0, 100.0, [])])
+def test_what_auto_decided_is_in_the_run_file_and_a_repeat_measures_nothing(
+    distill, command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, measured: float, later: float, stages: list[int]
+) -> None:
+    """The teacher's seconds for an example are set, and would decide otherwise when the run is repeated."""
+
+    def takes(seconds: float) -> None:
+        monkeypatch.setattr(store_use, "teacher_seconds", lambda *given: seconds)
+
+    def bits(name: str) -> bytes:
+        return (tmp_path / name / "student" / "model.safetensors").read_bytes()
+
+    def used(name: str) -> list[bool]:
+        training = json.loads((tmp_path / name / "metrics.json").read_text())["training"]
+        return [one["used"] for one in training["teacher_store"]]
+
+    takes(measured)
+    done = distill("first", "--method", "pkd")
+    assert done.code == 0, done.err
+    file = tmp_path / "first" / "run.toml"
+    values = tomllib.loads(file.read_text())
+    assert (values["cache"], values["stored_stages"]) == ("auto", stages) and used("first") == [bool(stages)]
+    card = (tmp_path / "first" / "student" / "README.md").read_text()
+    assert tomllib.loads(card.split("```toml\n")[1].split("```")[0])["stored_stages"] == stages
+    takes(later)
+    again = command("distill", "--config", file, "--out", tmp_path / "again")
+    assert again.code == 0, again.err
+    assert used("again") == used("first") and bits("again") == bits("first") and "s live" not in again.err
+    assert (tmp_path / "again" / "run.toml").read_bytes() == file.read_bytes()
+    if not stages:
+        assert "teacher store: off, as the run file says" in again.err
+    # Said beside the file, what it was decided from is another, and it is decided anew.
+    other = command("distill", "--config", file, "--epochs", 3, "--out", tmp_path / "other")
+    assert other.code == 0 and used("other") == [not stages], other.err
+
+
+def test_a_run_that_goes_on_keeps_what_auto_decided(distill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(store_use, "teacher_seconds", lambda *given: 100.0)
+    whole, asked = tmp_path / "whole" / "student" / "model.safetensors", ("--method", "pkd", "--checkpoint-every", 3)
+    assert distill("whole", *asked).code == 0
+
+    def interrupted(*given: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    for function, seconds in (("save", 0.0), ("save_begun", 100.0)):
+        with monkeypatch.context() as patched:
+            patched.setattr(checkpoint, function, interrupted)
+            assert distill(function, *asked).code == 130
+        monkeypatch.setattr(store_use, "teacher_seconds", lambda *given, now=seconds: now)
+        done = distill(function, *asked, "--resume")
+        assert done.code == 0, done.err
+        assert tomllib.loads((tmp_path / function / "run.toml").read_text())["stored_stages"] == [1]
+        assert (tmp_path / function / "student" / "model.safetensors").read_bytes() == whole.read_bytes()
+        monkeypatch.setattr(store_use, "teacher_seconds", lambda *given: 100.0)
+
+
+def test_stages_that_are_none_are_refused(distill, command, tmp_path: Path) -> None:
+    assert distill("first", "--method", "kd", "--max-steps", 1, "--cache", "on").code == 0
+    written = (tmp_path / "first" / "run.toml").read_text()
+    assert tomllib.loads(written)["stored_stages"] == [1]
+    for stages, said in (("[2]", "names stage 2, and the run has 1"), ('"1"', "give a list of stage numbers from 1")):
+        (tmp_path / "own.toml").write_text(written.replace("stored_stages = [\n    1,\n]", f"stored_stages = {stages}"))
+        done = command("distill", "--config", tmp_path / "own.toml", "--out", tmp_path / "other")
+        assert done.code == 2 and said in done.err and not (tmp_path / "other").exists()
 
 
 def test_a_teacher_that_was_put_away_is_asked_for_its_answers(

@@ -101,10 +101,12 @@ def begin(out: Path, run: Finetune | Distill) -> None:
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
     """The settings in which two runs differ, and the inputs whose content does; not how their steps are divided.
 
+    Nor where they read what the teacher shows: a run goes on as it began.
+
     A file older than a setting means its default.
     """
     before, now = _inputs(ours), _inputs(theirs)
-    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints", "processes", *CUT})
+    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints", "processes", "stored_stages", *CUT})
     ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
     inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]

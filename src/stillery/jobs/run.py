@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -194,6 +194,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
 
     work = prepared.subject.work(prepared)
     faults = Gathered()
+    stored = _stored(run, prepared.stages, faults)
     check_steps(prepared.stages, run.training, len(work.data), faults, processes=accelerator.num_processes)
     faults.raise_any()
     prepared, work = _with_start(prepared, work, accelerator)
@@ -237,8 +238,12 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         ),
         policy=prepared.policy,
         storing=run.storing if isinstance(run, Distill) else None,
+        stored=stored,
+        keep_stored=lambda stages: begin(out, _with_stored(run, stages)),
         advice=RunAdvice(run),
     )
+    if outcome.stored is not None:
+        work = work.of(replace(prepared, run=_with_stored(run, outcome.stored)))
     result = None
     if accelerator.is_main_process:
         result = work.finish(out, objective.student, outcome)
@@ -254,6 +259,22 @@ def _check_processes(prepared: Prepared, processes: int) -> None:
     with faults.catch():
         check_divided(prepared.stages, prepared.run.training, processes)
     faults.raise_any()
+
+
+def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], faults: Gathered) -> list[int] | None:
+    """The stages, counted from 0, that read the teacher store in the run that this one repeats, if it repeats one."""
+    if not isinstance(run, Distill) or run.stored_stages is None:
+        return None
+    for number in run.stored_stages:
+        if number > len(stages):
+            faults.add(f"stored_stages names stage {number}, and the run has {len(stages)}: leave the line out")
+    return [number - 1 for number in run.stored_stages]
+
+
+def _with_stored(run: Finetune | Distill, stages: Sequence[int]) -> Finetune | Distill:
+    """The run with what was decided about its teacher store."""
+    assert isinstance(run, Distill)
+    return replace(run, stored_stages=tuple(stage + 1 for stage in stages))
 
 
 def _steps(prepared: Prepared, work: Work, accelerator: Accelerator) -> int:

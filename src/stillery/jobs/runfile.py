@@ -28,6 +28,7 @@ from stillery.jobs.settings import (
 )
 from stillery.models.choices import STARTS
 from stillery.setting import Named, make, option_name
+from stillery.train.settings import Storing
 from stillery.words import read_along
 
 __all__ = [
@@ -50,6 +51,12 @@ _MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
     "teacher", "init", "init_from", "layers", "encoder_layers", "decoder_layers"
 }  # fmt: skip
 """What the important layers of a model depend on."""
+
+
+_STORED = (EXAMPLES | set(setting_names(ConditionSettings)) | set(setting_names(MethodSettings))) | {
+    *setting_names(Storing), "teacher", "max_length", "epochs", "max_steps", "precision"
+}  # fmt: skip
+"""What it depends on whether a teacher store is worth it."""
 
 
 _BEFORE = {"least_steps": 1, "projection_start": "literal"}
@@ -163,6 +170,8 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         values = {
             name: value for name, value in values.items() if name not in ("options", "hard_weight", "temperature")
         }
+    if said.keys() & _STORED:
+        values = {name: value for name, value in values.items() if name != "stored_stages"}
     if said.keys() & set(CUT):
         # How many processes the file's own batch size was for says nothing about this one.
         values = {name: value for name, value in values.items() if name != "processes"}

@@ -251,7 +251,8 @@ class Finetune:
 class Distill:
     """Train a smaller student of a fine-tuned teacher.
 
-    `processes` is how many the batch size is for, None where nobody has said.
+    `processes` is how many the batch size is for, None where nobody has said. `stored_stages` are the stages, counted
+    from 1, that read what their teacher shows from the store, as `--cache auto` decided; None where it has not yet.
     """
 
     teacher: str
@@ -264,6 +265,7 @@ class Distill:
     training: Training
     storing: Storing
     processes: int | None = None
+    stored_stages: tuple[int, ...] | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -331,6 +333,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         "processes",
         "fingerprints",
         *(name for group in groups.values() for name in setting_names(group)),
+        *(["stored_stages"] if kind is Distill else []),
     }
     if given.get("job", job) != job:
         # Another job's settings are wrong here for that reason alone.
@@ -355,6 +358,8 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         wrong.add(subject)
     if made["processes"] is not None and (type(made["processes"]) is not int or made["processes"] < 1):
         faults.add(f"{named('processes')} is {made['processes']!r}: give a whole number from 1 on")
+    if kind is Distill and "stored_stages" in given:
+        made["stored_stages"] = _stages(given["stored_stages"], named, faults)
     if not isinstance(made["fingerprints"], dict):
         faults.add(f"{named('fingerprints')} is {made['fingerprints']!r}: give a table")
     return Asked(run=kind(**made), faults=tuple(faults.lines), wrong=frozenset(wrong), given=frozenset(given))
@@ -377,6 +382,14 @@ def scoring_settings(
     _check_source(given, named, faults)
     faults.raise_any()
     return data, writing, decoding
+
+
+def _stages(value: Any, named: Named, faults: Gathered) -> tuple[int, ...] | None:
+    """The numbers of stages; None where they are none."""
+    if isinstance(value, list | tuple) and all(type(one) is int and one > 0 for one in value):
+        return tuple(value)
+    faults.add(f"{named('stored_stages')} is {value!r}: give a list of stage numbers from 1 on")
+    return None
 
 
 def _given(values: Mapping[str, Any]) -> dict[str, Any]:

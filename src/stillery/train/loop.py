@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -60,8 +60,9 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 class Outcome:
     """What a training run came to; `best` and `last` are the dev part's metrics at those scorings.
 
-    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how. The
-    `warnings` are what guards found; None where there were none.
+    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how, and
+    `stored` which stages read it, None where none was to. The `warnings` are what guards found; None where there were
+    none.
     """
 
     steps: int
@@ -72,6 +73,7 @@ class Outcome:
     last: Mapping[str, float] | None = None
     store_seconds: float = 0.0
     store_choices: Sequence[Mapping[str, Any]] = ()
+    stored: Sequence[int] | None = None
     warnings: Sequence[Mapping[str, Any]] | None = None
 
 
@@ -100,13 +102,16 @@ def train(
     supplementary_teacher: LiveTeacher | None = None,
     policy: OnPolicy | None = None,
     storing: Storing | None = None,
+    stored: Collection[int] | None = None,
+    keep_stored: Callable[[Sequence[int]], None] = lambda stages: None,
     advice: Advice | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
     The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it. With a
     `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
-    read from disk; without it, it never is. `advice` ends the lines of guards.
+    read from disk; without it, it never is. `stored` are the stages that read it in the run that this one repeats;
+    `keep_stored` is told before the first step which do. `advice` ends the lines of guards.
     """
     check_measured(objective.stages)
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
@@ -132,11 +137,13 @@ def train(
     with own_stream(accelerator.device):
         taught = stage_teachers(
             lessons, objective, storing, accelerator,
-            batch_size=settings.batch_size, before=progress.stored, run=str(folder),
+            batch_size=settings.batch_size, before=progress.stored, decided=stored, run=str(folder),
         )  # fmt: skip
     progress = taught.noted(progress)
     if main and taught.choices and not progress.step:
         checkpoint.save_begun(folder, progress)
+    if main and progress.store_choices:
+        keep_stored(progress.stored or ())
 
     try:
         with bar("train", total) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
@@ -174,6 +181,7 @@ def train(
         last=progress.last,
         store_seconds=progress.store_seconds,
         store_choices=progress.store_choices,
+        stored=progress.stored if progress.store_choices else None,
         warnings=progress.warnings if settings.guards else None,
     )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 
 from accelerate import Accelerator
 
@@ -65,12 +65,14 @@ def stage_teachers(
     *,
     batch_size: int,
     before: Sequence[int] | None = None,
+    decided: Collection[int] | None = None,
     run: str = "",
 ) -> Taught:
     """The teacher of each stage that is left: one that reads where that is possible, asked for and worth it.
 
-    `before` are the stages that read in the first part of a run that now goes on: it goes on as it began. `run` is what
-    others are told who wait for it.
+    `before` are the stages that read in the first part of a run that now goes on: it goes on as it began. `decided` are
+    those of the run that this one repeats: nothing is measured, as times may be others now. `run` is what others are
+    told who wait for it.
     """
     began = time.perf_counter()
     teachers: dict[int, Teacher | None] = {lesson.stage: lesson.teacher for lesson in lessons}
@@ -78,6 +80,8 @@ def stage_teachers(
     cache = None if storing is None or storing.cache == "off" else find_cache()
     if storing is None or storing.cache == "off" or not taught:
         return Taught(teachers=teachers)
+    if decided is not None:
+        storing = replace(storing, cache="on")
     choices: list[Choice] = []
     groups: dict[tuple[int, int], dict[int, tuple[Lesson, Plan]]] = {}
     for lesson in taught:
@@ -86,6 +90,8 @@ def stage_teachers(
         plan = _planned(lesson, objective, storing, again=before is not None)
         if cache is None:
             plan = "the cache folder is turned off (STILLERY_CACHE=off)"
+        if isinstance(plan, Plan) and before is None and decided is not None and lesson.stage not in decided:
+            plan = "as the run file says"
         if isinstance(plan, str):
             _refuse_another_way(before, plan)
             say(f"teacher store: off, {plan}")
