@@ -35,20 +35,23 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers import AutoModelForSequenceClassification, BertConfig
 from turns import in_turns
 
-from stillery import methods, terms
-from stillery.data import batches
-from stillery.data.examples import Examples
-from stillery.data.tokens import Tokens
+from stillery import losses as terms
+from stillery import methods
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens import batches
+from stillery.data.tokens.encode import Tokens
 from stillery.models import attention, trace
 from stillery.models.family import sizes
-from stillery.train import graph, loop, step, stream
+from stillery.train import loop, step
+from stillery.train.cuda import graph_step as graph
+from stillery.train.cuda import stream
+from stillery.train.cuda.capture import Repeated
+from stillery.train.deferred_losses import Telling
 from stillery.train.loop import TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
-from stillery.train.record import Repeated
 from stillery.train.settings import Storing, Training
 from stillery.train.teacher import LiveTeacher
-from stillery.train.telling import Telling
 
 CLOSE = {"fp32": 1e-4, "bf16": 5e-3}
 """How far losses may drift apart over the compared steps: rounding differs where kernels do."""

@@ -16,11 +16,11 @@ import torch
 from transformers import AutoModelForSequenceClassification, BertConfig
 
 from stillery import methods
-from stillery.faults import Fault
+from stillery.errors import UserError
+from stillery.losses import Mixed
 from stillery.models.family import sizes
 from stillery.parts.transport import Transport
 from stillery.recipe import Clock
-from stillery.terms import Mixed
 from stillery.train.check import check_stages
 from stillery.train.objective import Objective, needs_of
 from stillery.train.optimiser import adamw
@@ -95,8 +95,8 @@ def measure(names: list[str], *, layers: tuple[int, int], width: int, heads: int
     for name in names:
         try:
             runs[name] = Step(name, bert(layers[1], width, heads).train(), teacher, batch, labels)
-        except Fault as fault:
-            refused[name] = fault.lines[0]
+        except UserError as error:
+            refused[name] = error.lines[0]
     for run in runs.values():
         run()
         run.solver_seconds = 0.0

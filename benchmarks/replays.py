@@ -25,7 +25,7 @@ from rich.table import Table
 from torch.autograd import DeviceType
 from turns import in_turns
 
-from stillery.train.graph import Graphs
+from stillery.train.cuda.graph_step import Graphs
 from stillery.train.precision import choose
 
 Span = tuple[torch.cuda.Event, torch.cuda.Event]

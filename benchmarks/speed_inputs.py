@@ -18,9 +18,9 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer, BertConfig
 
 from stillery import methods
+from stillery.jobs.config.settings import Distill, resolve
 from stillery.jobs.distill import prepare_distill
 from stillery.jobs.run import Prepared
-from stillery.jobs.settings import Distill, resolve
 from stillery.models.quiet import quiet
 from stillery.progress import quiet as say_nothing
 
@@ -59,7 +59,7 @@ def prepare(folder: Path) -> None:
     """Write the film reviews and MiniLM's tokenizer, which has BERT's vocabulary, unless they are there."""
     if (folder / "tokenizer").is_dir():
         return
-    from stillery.data.tasks import load_task
+    from stillery.data.tasks.load import load_task
     from stillery.models.load import load_tokenizer
 
     train = load_task("rotten-tomatoes").train
@@ -124,7 +124,7 @@ def _teacher(shape: Shape, tokenizer: Path, place: Path) -> None:
     torch.manual_seed(0)
     named = {"id2label": dict(enumerate(LABELS)), "label2id": {label: number for number, label in enumerate(LABELS)}}
     if shape.model is not None:
-        from stillery.models.place import model_folder
+        from stillery.models.locate import model_folder
 
         model = AutoModelForSequenceClassification.from_pretrained(model_folder(shape.model), **named)
     else:

@@ -137,7 +137,7 @@ def _scaling(found: Sequence[Found]) -> list[Ratio]:
             one.typical(one.bench.sides[0].name, value) / one.bench.examples / (epochs or one.bench.epochs)
             for one in found
         ]
-        # What is spent once weighs more where there are few: only growth is a fault.
+        # What is spent once weighs more where there are few: only growth is an error.
         sizes = f"{found[-1].bench.examples:,} examples / {found[0].bench.examples:,} examples"
         made.append(Ratio(what=f"time per example, {name}: {sizes}", value=times[-1] / times[0], most=1.1))
     return made

@@ -13,7 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerBase
 
-from stillery.data.tasks import load_task
+from stillery.data.tasks.load import load_task
 from stillery.models.load import load_tokenizer
 
 # The sizes of the models are so small that more threads only get in each other's way.

@@ -189,7 +189,7 @@ class _Grouped:
     """The batches stillery takes: texts of like length together, in a new order every epoch."""
 
     def __init__(self, job: Job, examples: Examples) -> None:
-        from stillery.data.batches import windows
+        from stillery.data.tokens.batches import windows
 
         self.job, self.windows = job, windows
         self.lengths, self.epoch = np.diff(examples.offsets), 0

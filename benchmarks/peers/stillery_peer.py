@@ -20,12 +20,12 @@ from typing import Any
 from job import Job, Watch, carry_out
 from transformers import PreTrainedModel
 
+from stillery.jobs.config.settings import Distill, Finetune, resolve
 from stillery.jobs.distill import prepare_distill
 from stillery.jobs.finetune import prepare_finetune
 from stillery.jobs.finish import Result
 from stillery.jobs.run import Prepared, Subject, Work
 from stillery.jobs.run import carry_out as run
-from stillery.jobs.settings import Distill, Finetune, resolve
 from stillery.train.loop import Outcome
 
 

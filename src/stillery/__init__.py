@@ -21,9 +21,9 @@ __all__ = ["distill", "finetune", "predict", "score"]
 
 def finetune(*, out: str | Path, config: str | Path | None = None, resume: bool = False, **settings: Any) -> Result:
     """Fine-tune a pretrained model; settings have the names of the command line's options, with underscores."""
+    from stillery.jobs.config.run_file import ask
+    from stillery.jobs.config.settings import Finetune
     from stillery.jobs.finetune import run_finetune
-    from stillery.jobs.runfile import ask
-    from stillery.jobs.settings import Finetune
 
     asked = ask(Finetune, _plain(settings), Path(config) if config else None)
     return run_finetune(asked, Path(out), resume=resume)
@@ -41,9 +41,9 @@ def distill(
 
     `recipe` is a `stillery.recipe.Recipe` of your own, or FILE.py:FUNCTION, in place of a method.
     """
+    from stillery.jobs.config.run_file import ask
+    from stillery.jobs.config.settings import Distill
     from stillery.jobs.distill import run_distill
-    from stillery.jobs.runfile import ask
-    from stillery.jobs.settings import Distill
 
     named = recipe if recipe is None or isinstance(recipe, str) else "given in Python"
     asked = ask(Distill, _plain(settings) | {"recipe": named}, Path(config) if config else None)
@@ -54,8 +54,8 @@ def score(
     model: str | Path, *, against: str | Path | None = None, part: str | None = None, batch_size: int = 64, **data: Any
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
+    from stillery.jobs.config.inherited import as_trained, reading_of
     from stillery.jobs.evaluate import run_evaluate
-    from stillery.jobs.taught import as_trained, reading_of
 
     teacher = None if against is None else str(against)
     return run_evaluate(

@@ -22,7 +22,7 @@ from inspect import Parameter, signature
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
-from stillery.faults import Fault, nearest
+from stillery.errors import UserError, nearest
 from stillery.recipe import Representation
 
 __all__ = [
@@ -131,7 +131,7 @@ def _note(said: Declared, part: Any) -> None:
         return
     before = _KNOWN.get((said.kind, said.word))
     if before is not None and before.module != module:
-        raise Fault(
+        raise UserError(
             f"two parts are called {said.kind} {said.word!r}: one of {before.module}, one of {module}; rename one"
         )
     _KNOWN[said.kind, said.word] = made
@@ -185,7 +185,7 @@ def representation(word: str, help: str, what: Representation) -> Representation
     said = Declared(kind="representation", word=word, help=help, part=what, module=str(show.__module__))
     before = _KNOWN.get(("representation", word))
     if before is not None and before.module != said.module:
-        raise Fault(
+        raise UserError(
             f"two parts are called representation {word!r}: one of {before.module}, one of {said.module}; rename one"
         )
     _KNOWN["representation", word] = said
@@ -249,7 +249,7 @@ def find(kind: str, word: str) -> Declared:
         return _KNOWN[kind, word]
     except KeyError:
         others = [name for of, name in _KNOWN if of == kind]
-        raise Fault(f"there is no {kind} {word!r}: {nearest(word, others)}") from None
+        raise UserError(f"there is no {kind} {word!r}: {nearest(word, others)}") from None
 
 
 def known(kind: str, word: str) -> Declared | None:

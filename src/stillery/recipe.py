@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, runtime_checkable
 
 from torch import Tensor, nn
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 
 __all__ = [
     "LEAST_STEPS",
@@ -330,9 +330,9 @@ class Prediction:
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
-            raise Fault(f"temperature is {self.temperature:g}: give a number above 0")
+            raise UserError(f"temperature is {self.temperature:g}: give a number above 0")
         if self.weight < 0:
-            raise Fault(f"the weight of prediction matching is {self.weight:g}: keep hard_weight between 0 and 1")
+            raise UserError(f"the weight of prediction matching is {self.weight:g}: keep hard_weight between 0 and 1")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -349,7 +349,7 @@ class Mixing:
 
     def __post_init__(self) -> None:
         if self.alpha <= 0:
-            raise Fault(f"alpha is {self.alpha:g}: give a number above 0")
+            raise UserError(f"alpha is {self.alpha:g}: give a number above 0")
 
 
 @dataclass(frozen=True, kw_only=True)

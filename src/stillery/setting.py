@@ -14,14 +14,14 @@ from dataclasses import field
 from enum import StrEnum
 from typing import Any, TypeVar
 
-from stillery.faults import Gathered, nearest
+from stillery.errors import ErrorList, nearest
 
 __all__ = ["Choices", "Named", "Panel", "choices_of", "kind_of", "make", "option_name", "panel_of", "setting"]
 
 Settings = TypeVar("Settings")
 
 Named = Callable[[str], str]
-"""How a fault calls a setting: by its option on the command line, by file and key in a run file."""
+"""How an error calls a setting: by its option on the command line, by file and key in a run file."""
 
 Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]
 """What a setting may be; found when it is asked for, where others may add to it."""
@@ -127,23 +127,23 @@ def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
 
 
 def make(
-    kind: type[Settings], values: Mapping[str, Any], named: Named, faults: Gathered
+    kind: type[Settings], values: Mapping[str, Any], named: Named, errors: ErrorList
 ) -> tuple[Settings, frozenset[str]]:
     """The settings object of the given values, and the names of those that are wrong and hold their default instead.
 
-    Each of the wrong ones, and each name that is none, is noted in `faults`.
+    Each of the wrong ones, and each name that is none, is noted in `errors`.
     """
     hints = typing.get_type_hints(kind)
     known = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
     good: dict[str, Any] = {}
     for name, value in values.items():
         if name not in known:
-            faults.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
             continue
         of_kind = kind_of(hints[name])
-        fault = _fault_of(named(name), value, of_kind, known[name].metadata)
-        if fault:
-            faults.add(fault)
+        error = _fault_of(named(name), value, of_kind, known[name].metadata)
+        if error:
+            errors.add(error)
         else:
             good[name] = of_kind(value) if of_kind in (float, tuple) else value
     return kind(**good), frozenset(values.keys() - good.keys())

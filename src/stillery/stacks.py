@@ -8,7 +8,7 @@ from functools import partial
 from typing import Literal
 
 from stillery import declare
-from stillery.faults import Fault, Gathered
+from stillery.errors import ErrorList, UserError
 from stillery.recipe import Match, Pair, Pairs, Recipe, StackName, Stage
 
 __all__ = ["Which", "on_stacks"]
@@ -30,41 +30,43 @@ def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attenti
     A match that names its stack stays as it is.
     """
     if cross_attention and kind != "encoder-decoder":
-        raise Fault(f"cross attention: only an encoder-decoder has one, these models are of the kind {kind}")
+        raise UserError(f"cross attention: only an encoder-decoder has one, these models are of the kind {kind}")
     if kind != "encoder-decoder" and which not in ("both", kind):
-        raise Fault(f"stack {which}: these models have one stack, the {kind}")
+        raise UserError(f"stack {which}: these models have one stack, the {kind}")
     if kind == "encoder":
         return recipe
-    faults = Gathered()
+    errors = ErrorList()
     if recipe.head != "fresh":
-        faults.add("the method reuses a classifier, and a model that writes text has none; choose another --method")
+        errors.add("the method reuses a classifier, and a model that writes text has none; choose another --method")
     for match in (match for stage in recipe.stages for match in stage.matches):
-        with faults.catch():
+        with errors.catch():
             _check(match)
-    faults.raise_any()
+    errors.raise_any()
     names: tuple[StackName, ...] = ("encoder", "decoder") if which == "both" else (which,)
     if kind == "decoder":
         stages = [replace(stage, matches=tuple(_on_decoder(stage))) for stage in recipe.stages]
     else:
         stages = [replace(stage, matches=tuple(_on_each(stage, names, cross_attention))) for stage in recipe.stages]
     if cross_attention and not any("cross_key" in match.represent.needs for stage in stages for match in stage.matches):
-        raise Fault("cross attention: the method compares no attention of the decoder; use l-ild, tinybert or the like")
+        raise UserError(
+            "cross attention: the method compares no attention of the decoder; use l-ild, tinybert or the like"
+        )
     return replace(recipe, stages=tuple(stages))
 
 
 def _check(match: Match) -> None:
     if match.judge is not None:
-        raise Fault(
+        raise UserError(
             f"match {match.name} asks for one label per text, and a model that writes text has none; choose another "
             "--method"
         )
     if match.represent.looks_at == "first":
-        raise Fault(
+        raise UserError(
             f"match {match.name} compares [CLS] states, and a model that writes text has none; use --represent pool or "
             "tokens"
         )
     if "feature" in match.represent.needs:
-        raise Fault(
+        raise UserError(
             f"match {match.name} compares what a classifier receives, and a model that writes text has none; choose "
             "another --method"
         )

@@ -1,4 +1,4 @@
-"""Bad input: one line for each fault, exit code 2, and nothing written.
+"""Bad input: one line for each error, exit code 2, and nothing written.
 
 Every case is a command that fails; `{name}` stands for a file or folder of the fixture `place`, and the words must all
 be in what it says. `OUT` is a folder that must not be there afterwards.

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stillery.data.cache import find_cache
-from stillery.data.cached_arrays import Arrays, write_arrays
+from stillery.data.cache.arrays import Arrays, write_arrays
+from stillery.data.cache.folder import find_cache
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer
 from stillery import methods
 from stillery.jobs import finish
 from stillery.models.head import load_student
-from stillery.models.projected import head_of
+from stillery.models.projected_head import head_of
 from stillery.train import checkpoint
 
 NARROW = ("--layers", 2, "--width", 16, "--heads", 4)

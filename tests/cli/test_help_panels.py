@@ -10,7 +10,7 @@ import typer
 
 from stillery.cli.main import app
 from stillery.cli.panels import Commands
-from stillery.jobs.settings import GROUPS
+from stillery.jobs.config.settings import GROUPS
 from stillery.setting import Panel, panel_of
 
 EVERY = ("distill", "finetune", "evaluate", "predict", "pairs", "methods", "demo", "cache", "layers", "check")

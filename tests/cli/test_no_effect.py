@@ -21,7 +21,7 @@ def pairs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_pairs(tmp_path_factory.mktemp("pairs") / "pairs.csv")
 
 
-def faults(err: str) -> list[str]:
+def errors(err: str) -> list[str]:
     return [line.removeprefix("stillery: ") for line in err.splitlines()]
 
 
@@ -41,7 +41,7 @@ def faults(err: str) -> list[str]:
 def test_models_that_write_text(command, t5, pairs, tmp_path, job, more, said):
     depth = ("--layers", 1) if job == "distill" else ()
     done = command(*ask(job, t5, pairs, tmp_path / "run", *depth, *more))
-    assert done.code == 2 and faults(done.err) == [said]
+    assert done.code == 2 and errors(done.err) == [said]
     assert not (tmp_path / "run").exists()
 
 
@@ -49,7 +49,7 @@ def test_models_that_write_text(command, t5, pairs, tmp_path, job, more, said):
 def test_classifiers(command, tiny_teacher, reviews, tmp_path, option):
     run = ("distill", "--teacher", tiny_teacher, "--data", reviews, "--layers", 2, "--out", tmp_path / "run")
     done = command(*run, *option)
-    assert done.code == 2 and faults(done.err) == [f"{option[0]} {WRITES}"]
+    assert done.code == 2 and errors(done.err) == [f"{option[0]} {WRITES}"]
     assert not (tmp_path / "run").exists()
 
 
@@ -64,8 +64,8 @@ def test_a_fault_stands_alone(command, t5, pairs, tmp_path):
     assert command(*ask("finetune", t5, pairs, tmp_path / "teacher", "--max-steps", 1)).code == 0
     asked = ("distill", "--teacher", tmp_path / "teacher", "--data", pairs, "--max-steps", 1, "--beams", 1)
     done = command(*asked, "--layers", 0, "--out", tmp_path / "run")
-    assert done.code == 2 and faults(done.err) == ["--layers is 0: it must be at least 1"]
+    assert done.code == 2 and errors(done.err) == ["--layers is 0: it must be at least 1"]
     done = command(*asked, "--layers", 1, "--out", tmp_path / "teacher")
-    assert done.code == 2 and len(faults(done.err)) == 1 and "holds another run" in done.err
+    assert done.code == 2 and len(errors(done.err)) == 1 and "holds another run" in done.err
     done = command(*asked, "--layers", 1, "--out", tmp_path / "run")
     assert done.code == 0 and "was trained to read them: --max-length 16" in done.err

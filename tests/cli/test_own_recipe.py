@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 from stillery import methods
-from stillery.faults import Fault
-from stillery.jobs.presets import PRESETS
-from stillery.jobs.runfile import ask
-from stillery.jobs.settings import Distill, Finetune
+from stillery.errors import UserError
+from stillery.jobs.config.presets import PRESETS
+from stillery.jobs.config.run_file import ask
+from stillery.jobs.config.settings import Distill, Finetune
 from stillery.parts import distance
 from stillery.recipe import Clock
 
@@ -105,7 +105,7 @@ def test_every_preset_is_a_run(name: str) -> None:
     job, given = PRESETS[name].job, {"data": "d.csv", "preset": name}
     distils = job == "distill"
     asked = ask(Distill, {"teacher": "t", "layers": 3} | given) if distils else ask(Finetune, {"model": "m"} | given)
-    assert not asked.faults
+    assert not asked.errors
     for setting, value in PRESETS[name].settings.items():
         if setting not in ("layers", "options"):
             groups = [getattr(asked.run, item.name) for item in dataclasses.fields(asked.run)]
@@ -133,7 +133,7 @@ def test_what_is_given_beside_a_preset_wins() -> None:
     asked = ask(Distill, given)
     assert (asked.run.student.layers, asked.run.training.lr) == (4, 1.0)
     assert asked.run.method.options == {"layer_weight": 500.0}
-    with pytest.raises(Fault, match="did you mean 'rail-kd-paper'"):
+    with pytest.raises(UserError, match="did you mean 'rail-kd-paper'"):
         ask(Distill, given | {"preset": "rail-kd-papr"})
 
 

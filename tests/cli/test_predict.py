@@ -8,7 +8,7 @@ import pyarrow.parquet as pq
 import pytest
 from csv_files import read_csv, write_csv
 
-from stillery.data.files import read_batches, write_rows
+from stillery.data.readers.files import read_batches, write_rows
 
 
 def rows_of(path):

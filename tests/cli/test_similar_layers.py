@@ -11,7 +11,7 @@ import torch
 from text_models import make_writer, write_pairs
 from transformers import AutoModelForSequenceClassification
 
-from stillery.jobs import similar
+from stillery.jobs import layer_similarity as similar
 from stillery.models.similarity import layer_means, layer_similarity
 from stillery.models.trace import trace
 

@@ -12,9 +12,9 @@ import tomli_w
 import torch
 from safetensors.torch import load_file
 
-from stillery.jobs.runfile import ask
-from stillery.jobs.settings import Distill
-from stillery.train.probe import HELD_OUT, SHARE, probe_steps
+from stillery.jobs.config.run_file import ask
+from stillery.jobs.config.settings import Distill
+from stillery.train.start_trial import HELD_OUT, SHARE, probe_steps
 
 LONG = ("--batch-size", 4, "--epochs", 40, "--max-steps", 270, "--max-length", 8, "--eval-every", 270)
 """Long enough to try two starts in."""

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.tasks import TASKS
-from stillery.data.text_tasks import TEXT_TASKS
+from stillery.data.tasks.load import TASKS
+from stillery.data.tasks.text_load import TEXT_TASKS
 
 
 @pytest.fixture(autouse=True)

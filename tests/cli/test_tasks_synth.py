@@ -9,8 +9,8 @@ import pytest
 from csv_files import read_csv, write_csv
 from transformers import PreTrainedTokenizerBase
 
-from stillery.data.tasks import load_task
-from stillery.jobs.synth import run_synth
+from stillery.data.tasks.load import load_task
+from stillery.jobs.synthetic_pairs import run_synth
 
 
 @pytest.fixture(scope="module")

@@ -14,9 +14,10 @@ import torch
 from csv_files import write_csv
 from safetensors.torch import load_file
 
-from stillery.data.locks import Turn
-from stillery.data.tasks import load_task
-from stillery.train import checkpoint, store_use
+from stillery.data.cache.locks import Turn
+from stillery.data.tasks.load import load_task
+from stillery.train import checkpoint
+from stillery.train.teacher_cache import stages as store_use
 
 
 @pytest.fixture

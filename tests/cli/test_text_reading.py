@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from text_models import SHORT, SMALL, ask, make_writer, write_pairs
 
+from stillery.jobs.config.run_file import ask as asked_for
+from stillery.jobs.config.settings import Distill
 from stillery.jobs.distill import prepare_distill
-from stillery.jobs.runfile import ask as asked_for
-from stillery.jobs.settings import Distill
 
 PROMPT = "translate : {source} answer :"
 GERMAN = "translate English to German: "

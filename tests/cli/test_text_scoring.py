@@ -16,13 +16,13 @@ from sklearn.metrics import accuracy_score, f1_score
 from test_text_runs import SHORT, SMALL, ask, make_writer
 from text_models import FAMILIES
 
-from stillery.data.benchmarks import TASKS
-from stillery.data.glue_text import label_words
-from stillery.data.text_examples import TextExamples
+from stillery.data.schema.text_examples import TextExamples
+from stillery.data.tasks.glue import TASKS
+from stillery.data.tasks.glue_as_text import label_words
 from stillery.evaluate.generate import Decoding
+from stillery.jobs.config.run_file import ask as asked_for
+from stillery.jobs.config.settings import Finetune
 from stillery.jobs.finetune import prepare_finetune
-from stillery.jobs.runfile import ask as asked_for
-from stillery.jobs.settings import Finetune
 from stillery.jobs.text_inputs import TextScored
 from stillery.jobs.text_scores import Written, text_evaluation
 

@@ -14,8 +14,8 @@ from safetensors.torch import load_file
 from text_models import ask, make_writer, write_pairs
 
 from stillery.evaluate.predictions import predict_logits
+from stillery.jobs.config.settings import Finetune, resolve
 from stillery.jobs.finetune import prepare_finetune
-from stillery.jobs.settings import Finetune, resolve
 from stillery.train import guards
 
 FLAT = """

@@ -21,9 +21,9 @@ from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerFast
 
 from stillery.cli.main import main
-from stillery.data.examples import load, load_file
-from stillery.data.files import read_batches
-from stillery.faults import Fault, Gathered
+from stillery.data.readers.files import read_batches
+from stillery.data.schema.examples import load, load_file
+from stillery.errors import ErrorList, UserError
 
 FOLDER = Path(__file__).parent / "bad_inputs"
 FILES = sorted(path.name for path in FOLDER.iterdir() if path.name not in ("README.md", ".gitattributes"))
@@ -294,7 +294,7 @@ def test_loads(name: str) -> None:
 @pytest.mark.parametrize("name", REFUSED)
 def test_is_refused(name: str) -> None:
     path = FOLDER / name
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         load(path) if path.is_dir() else load_file(path)
     check_lines(name, list(caught.value.lines))
 
@@ -391,7 +391,7 @@ def test_a_process_of_its_own_refuses(name: str, stillery: Callable, model: Path
 def test_a_line_stays_one_line_whatever_the_file_is_called(tmp_path: Path) -> None:
     path = tmp_path / "two\nlines\u2028\x1b[31m.csv"
     path.write_text("text,label\na,1\n,2\n")
-    with pytest.raises(Fault, match="row 2: the text") as caught:
+    with pytest.raises(UserError, match="row 2: the text") as caught:
         load_file(path)
     assert len(caught.value.lines[0].splitlines()) == 1
 
@@ -423,7 +423,7 @@ def test_a_file_that_may_not_be_read(tmp_path: Path) -> None:
     path = tmp_path / "locked.csv"
     path.write_text("text,label\na,1\nb,2\n")
     path.chmod(0)
-    with pytest.raises(Fault, match=r"locked\.csv: cannot read"):
+    with pytest.raises(UserError, match=r"locked\.csv: cannot read"):
         load_file(path)
 
 
@@ -461,10 +461,10 @@ def test_whatever_is_changed_in_a_file_it_loads_or_is_refused(suffix: str, tmp_p
         if suffix.endswith(".gz"):
             content = changed(gzip.compress(content, mtime=0), outside)
         path.write_bytes(content[: round(end * len(content))])
-        faults = Gathered()
-        with faults.catch():
+        errors = ErrorList()
+        with errors.catch():
             examples, _ = load_file(path)
             assert examples.labels is not None and len(examples.texts.to_pylist()) == len(examples.labels)
-        assert all(path.name in line for line in faults.lines)
+        assert all(path.name in line for line in errors.lines)
 
     check()

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.data.batches import Batch, in_order, micro_batches, windows
+from stillery.data.tokens.batches import Batch, in_order, micro_batches, windows
 from stillery.parts.mix import draw
 
 sizes = st.lists(st.integers(1, 100), max_size=300).map(lambda values: np.array(values, dtype=np.int64))

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from stillery.data.cache import Cache, find_cache
-from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
-from stillery.data.locks import Turn, share
-from stillery.faults import Fault
+from stillery.data.cache.arrays import Arrays, read_arrays, write_arrays
+from stillery.data.cache.folder import Cache, find_cache
+from stillery.data.cache.locks import Turn, share
+from stillery.errors import UserError
 
 KEYS = [letter * 64 for letter in "abcd"]
 
@@ -55,7 +55,7 @@ def test_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
 
     assert (limit(""), limit("0.5"), limit("-1")) == (5 * 10**9, 5 * 10**8, 0)
     for wrong in ("much", "nan", "inf"):
-        with pytest.raises(Fault, match=f"STILLERY_CACHE_LIMIT={wrong}: give a number of gigabytes"):
+        with pytest.raises(UserError, match=f"STILLERY_CACHE_LIMIT={wrong}: give a number of gigabytes"):
             limit(wrong)
 
 
@@ -67,7 +67,7 @@ def test_how_long_it_waits(monkeypatch: pytest.MonkeyPatch) -> None:
         return found.wait
 
     assert (wait(""), wait("0.5"), wait("-1")) == (60.0, 0.5, 0.0)
-    with pytest.raises(Fault, match="STILLERY_CACHE_WAIT=long: give a number of seconds, such as 60"):
+    with pytest.raises(UserError, match="STILLERY_CACHE_WAIT=long: give a number of seconds, such as 60"):
         wait("long")
 
 
@@ -75,7 +75,7 @@ def test_a_turn_is_one_processs_and_ends_with_it(tmp_path: Path) -> None:
     program = """
 import sys
 from pathlib import Path
-from stillery.data.locks import Turn
+from stillery.data.cache.locks import Turn
 turn = Turn(Path(sys.argv[1]), "runs/mine")
 print(turn.take(), flush=True)
 sys.stdin.readline()
@@ -155,8 +155,8 @@ RACER = """
 import sys
 from pathlib import Path
 import numpy as np
-from stillery.data.cache import Cache
-from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
+from stillery.data.cache.folder import Cache
+from stillery.data.cache.arrays import Arrays, read_arrays, write_arrays
 cache = Cache(folder=Path(sys.argv[1]), limit=10**9)
 print("ready", flush=True)
 sys.stdin.readline()

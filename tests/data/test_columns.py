@@ -2,8 +2,8 @@
 
 import pytest
 
-from stillery.data.columns import find
-from stillery.faults import Fault
+from stillery.data.schema.columns import find
+from stillery.errors import UserError
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_asking_for_columns():
 
 
 def test_all_missing_columns_are_reported_together():
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         find(["foo", "bar"], "a.csv")
     assert len(caught.value.lines) == 2
     assert "'foo', 'bar'" in caught.value.lines[0]
@@ -45,11 +45,11 @@ def test_all_missing_columns_are_reported_together():
 
 
 def test_hints():
-    with pytest.raises(Fault, match="did you mean 'review_body'"):
+    with pytest.raises(UserError, match="did you mean 'review_body'"):
         find(["review_body", "label"], "a.csv", text="reviewbody")
-    with pytest.raises(Fault, match="commas"):
+    with pytest.raises(UserError, match="commas"):
         find(["text;label"], "a.csv")
-    with pytest.raises(Fault, match="both name"):
+    with pytest.raises(UserError, match="both name"):
         find(["text", "label"], "a.csv", text="text", text_pair="text")
 
 

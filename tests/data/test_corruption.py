@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.data.corruption import flip_labels
-from stillery.faults import Fault
+from stillery.data.schema.subsets import flip_labels
+from stillery.errors import UserError
 
 
 @settings(max_examples=30, deadline=None)
@@ -37,7 +37,7 @@ def test_every_other_class_is_as_likely() -> None:
 
 
 def test_what_cannot_be_flipped_is_refused() -> None:
-    with pytest.raises(Fault, match="between 0 and 1"):
+    with pytest.raises(UserError, match="between 0 and 1"):
         flip_labels(np.array([0, 1]), 2, 1.5)
-    with pytest.raises(Fault, match="two classes"):
+    with pytest.raises(UserError, match="two classes"):
         flip_labels(np.array([0, 0]), 1, 0.5)

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.data.examples import Examples, load, load_file, load_for_scoring, split
-from stillery.data.labels import Labels
-from stillery.faults import Fault
+from stillery.data.schema.examples import Examples, load, load_file, load_for_scoring, split
+from stillery.data.schema.labels import Labels
+from stillery.errors import UserError
 
 
 def csv(path, rows, header="text,label"):
@@ -64,7 +64,7 @@ def test_labels_are_optional(tmp_path):
     loaded, labels = load_file(path, need_labels=False)
     assert loaded.labels is None
     assert labels is None
-    with pytest.raises(Fault, match="no label column"):
+    with pytest.raises(UserError, match="no label column"):
         load_file(path)
     path = csv(tmp_path / "b.csv", rows(4))
     teacher = Labels(names=("good", "bad"))
@@ -75,7 +75,7 @@ def test_labels_are_optional(tmp_path):
 @pytest.mark.parametrize("text", ["", '"  "', "NaN", '"\t"', "\u00a0"])
 def test_empty_text_in_csv(tmp_path, text):
     path = csv(tmp_path / "a.csv", [*rows(6), (text, "pos"), *rows(3)])
-    with pytest.raises(Fault, match=r"a.csv, row 7: the text in column 'text' is empty"):
+    with pytest.raises(UserError, match=r"a.csv, row 7: the text in column 'text' is empty"):
         load_file(path)
 
 
@@ -83,13 +83,13 @@ def test_empty_text_in_csv(tmp_path, text):
 def test_missing_text_in_json(tmp_path, text):
     lines = [{"text": "a", "label": 1}, {"text": text, "label": 0}, {"label": 0}]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    with pytest.raises(Fault, match=r"a.jsonl, row 2 \(also 3\)"):
+    with pytest.raises(UserError, match=r"a.jsonl, row 2 \(also 3\)"):
         load_file(tmp_path / "a.jsonl")
 
 
 def test_many_empty_rows_are_counted(tmp_path):
     path = csv(tmp_path / "a.csv", [*rows(2), *[("", "pos")] * 20])
-    with pytest.raises(Fault, match=r"row 3 \(also 4, 5, 6, 7 and 15 more\)"):
+    with pytest.raises(UserError, match=r"row 3 \(also 4, 5, 6, 7 and 15 more\)"):
         load_file(path)
 
 
@@ -106,7 +106,7 @@ def test_many_empty_rows_are_counted(tmp_path):
 )
 def test_columns_that_cannot_be_used(tmp_path, table, said):
     pq.write_table(pa.table(table), tmp_path / "a.parquet")
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         load_file(tmp_path / "a.parquet")
 
 
@@ -132,7 +132,7 @@ def test_a_file_is_split(tmp_path):
     again = load_for_scoring(tmp_path / "a.csv", part="test", labels=parts.labels)
     assert again.fingerprint == parts.test.fingerprint
     assert len(load_for_scoring(tmp_path / "a.csv", labels=parts.labels)) == 100
-    with pytest.raises(Fault, match="did you mean 'test'"):
+    with pytest.raises(UserError, match="did you mean 'test'"):
         load_for_scoring(tmp_path / "a.csv", part="tst", labels=parts.labels)
 
 
@@ -148,7 +148,7 @@ def test_a_folder_with_all_parts(tmp_path, dev):
     (tmp_path / "test.csv").unlink()
     assert load(tmp_path).test is None
     assert len(load_for_scoring(tmp_path, labels=parts.labels)) == 4
-    with pytest.raises(Fault, match="no test part"):
+    with pytest.raises(UserError, match="no test part"):
         load_for_scoring(tmp_path, part="test", labels=parts.labels)
 
 
@@ -171,23 +171,23 @@ def test_a_test_file_without_labels_is_left_out(tmp_path):
 
 
 def test_bad_folders(tmp_path):
-    with pytest.raises(Fault, match="no train file"):
+    with pytest.raises(UserError, match="no train file"):
         load(tmp_path)
     csv(tmp_path / "train.csv", rows(10))
     (tmp_path / "train.jsonl").write_text("{}")
-    with pytest.raises(Fault, match=r"more than one train file \(train.csv, train.jsonl\)"):
+    with pytest.raises(UserError, match=r"more than one train file \(train.csv, train.jsonl\)"):
         load(tmp_path)
 
 
 def test_faults_of_all_parts_come_together(tmp_path):
     csv(tmp_path / "train.csv", [*rows(10), ("", "pos")])
     csv(tmp_path / "dev.csv", [("a", "pos"), ("b", "pos", "c")])
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         load(tmp_path)
     assert len(caught.value.lines) == 2
     csv(tmp_path / "train.csv", rows(10))
     csv(tmp_path / "dev.csv", [("a", "pos"), ("b", "new")])
-    with pytest.raises(Fault, match=r"dev.csv, row 2: the label 'new' is not known; known labels: neg, pos"):
+    with pytest.raises(UserError, match=r"dev.csv, row 2: the label 'new' is not known; known labels: neg, pos"):
         load(tmp_path)
 
 
@@ -199,7 +199,7 @@ def test_a_teachers_labels_are_used_everywhere(tmp_path):
     assert parts.labels == teacher
     assert parts.dev.labels.tolist() == [2, 0]
     csv(tmp_path / "train.csv", rows(10, labels=("pos",)))
-    with pytest.raises(Fault, match="same class"):
+    with pytest.raises(UserError, match="same class"):
         load(tmp_path, labels=teacher)
 
 
@@ -212,7 +212,7 @@ def test_split_keeps_texts_together_whatever_the_row_order(texts, seed, random):
     normal = [" ".join(text.casefold().split()) for text in texts]
     whole = examples(texts)
     if len(set(normal)) < 3:
-        with pytest.raises(Fault, match="too few"):
+        with pytest.raises(UserError, match="too few"):
             split(whole, seed=seed)
         return
     parts = split(whole, seed=seed)

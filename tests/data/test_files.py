@@ -7,8 +7,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.files import WRITTEN, read_batches, write_rows
-from stillery.faults import Fault
+from stillery.data.readers.files import WRITTEN, read_batches, write_rows
+from stillery.errors import UserError
 
 ROWS = {"text": ['a, "b"', "two\nlines", "tab\there", "plain"], "label": ["x", "y", "x", "y"]}
 
@@ -17,10 +17,10 @@ def read(path, **options):
     return pa.Table.from_batches(list(read_batches(path, **options))).to_pydict()
 
 
-def fault(path, content=None):
+def error(path, content=None):
     if content is not None:
         path.write_bytes(content if isinstance(content, bytes) else content.encode())
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         list(read_batches(path))
     assert len(caught.value.lines) == 1
     return caught.value.lines[0]
@@ -128,35 +128,35 @@ def test_json_types_are_kept_and_mixed_ones_become_text(tmp_path):
     ],
 )
 def test_bad_files(tmp_path, name, content, said):
-    line = fault(tmp_path / name, content)
+    line = error(tmp_path / name, content)
     assert said in line
     assert name in line
 
 
 def test_missing_file_and_folder_are_refused_before_reading(tmp_path):
-    with pytest.raises(Fault, match="no such file"):
+    with pytest.raises(UserError, match="no such file"):
         read_batches(tmp_path / "none.csv")
-    with pytest.raises(Fault, match="folder"):
+    with pytest.raises(UserError, match="folder"):
         read_batches(tmp_path)
 
 
 def test_gz_that_is_cut_off(tmp_path):
     lines = [f"text {i * 7919 % 104729},{i}" for i in range(20_000)]
     whole = gzip.compress(("text,label\n" + "\n".join(lines)).encode())
-    line = fault(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
+    line = error(tmp_path / "a.csv.gz", whole[: len(whole) // 2])
     assert "cut off" in line
     assert "row" in line
-    assert "cut off" in fault(tmp_path / "a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 10)[:-6])
+    assert "cut off" in error(tmp_path / "a.jsonl.gz", gzip.compress(b'{"text": "a"}\n' * 10)[:-6])
 
 
 def test_cut_off_parquet_and_twice_named_columns(tmp_path):
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"text": ["a"] * 1000}), path)
-    assert "Parquet" in fault(path, path.read_bytes()[:-20])
+    assert "Parquet" in error(path, path.read_bytes()[:-20])
     pq.write_table(pa.table([pa.array(["a"]), pa.array(["b"])], names=["text", "text"]), path)
-    assert "more than one column" in fault(path)
+    assert "more than one column" in error(path)
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
-    assert "no rows" in fault(path)
+    assert "no rows" in error(path)
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl.gz", ".parquet"])
@@ -183,7 +183,7 @@ def test_an_unwritable_target_is_refused_before_anything_is_written(tmp_path):
         ("none/out.csv", "does not exist"),
         (".", "a folder|not known"),
     ):
-        with pytest.raises(Fault, match=said), write_rows(tmp_path / path, ["a"]):
+        with pytest.raises(UserError, match=said), write_rows(tmp_path / path, ["a"]):
             raise AssertionError
     assert not list(tmp_path.iterdir())
 

@@ -4,10 +4,10 @@ import gzip
 
 import pytest
 
-from stillery.data.examples import load, load_file, load_for_scoring, load_texts
-from stillery.data.folders import find_parts
-from stillery.data.labels import Labels
-from stillery.faults import Fault
+from stillery.data.schema.examples import load, load_file, load_for_scoring, load_texts
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.split_folders import find_parts
+from stillery.errors import UserError
 
 
 def csv(path, count=4, start=0, header="text,label", label=("neg", "pos")):
@@ -68,7 +68,7 @@ def test_the_files_of_a_part(tmp_path, names, train):
 )
 def test_what_is_not_clear_is_a_fault(tmp_path, names, said):
     touch(tmp_path, *names)
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         find_parts(tmp_path)
 
 
@@ -119,11 +119,11 @@ def test_row_faults_name_their_file(tmp_path):
     csv(tmp_path / "train-1.csv", 3)
     csv(tmp_path / "train-2.csv", 3, label=("neg", "pos", "neutral"))
     csv(tmp_path / "dev.csv", 2)
-    with pytest.raises(Fault, match=r"train-2.csv, row 3: the label 'neutral'"):
+    with pytest.raises(UserError, match=r"train-2.csv, row 3: the label 'neutral'"):
         load(tmp_path, labels=Labels(names=("neg", "pos")))
     (tmp_path / "train-1.csv").write_text("text,label\na,neg\n,pos\n")
     (tmp_path / "train-2.csv").write_text("text,label\n,neg\n")
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         load(tmp_path)
     assert [line.split(":")[0] for line in caught.value.lines] == ["train-1.csv, row 2", "train-2.csv, row 1"]
 
@@ -132,7 +132,7 @@ def test_files_of_one_part_have_the_same_columns(tmp_path):
     csv(tmp_path / "train-1.csv")
     csv(tmp_path / "train-2.csv", header="sentence,label")
     with pytest.raises(
-        Fault, match=r"train-2.csv: its columns .text 'sentence', label 'label'. are not those of train-1"
+        UserError, match=r"train-2.csv: its columns .text 'sentence', label 'label'. are not those of train-1"
     ):
         load(tmp_path)
 
@@ -140,7 +140,7 @@ def test_files_of_one_part_have_the_same_columns(tmp_path):
 def test_ids_are_unique_over_files(tmp_path):
     (tmp_path / "a-1.csv").write_text("text,label,id\na,x,7\nb,y,8\n")
     (tmp_path / "a-2.csv").write_text("text,label,id\nc,x,9\nd,y,7\n")
-    with pytest.raises(Fault, match=r"a-2.csv, row 2: the id '7' in column 'id' is already that of a-1.csv, row 1"):
+    with pytest.raises(UserError, match=r"a-2.csv, row 2: the id '7' in column 'id' is already that of a-1.csv, row 1"):
         load(tmp_path)
 
 
@@ -152,7 +152,7 @@ def test_text_files_are_texts_alone(tmp_path):
             file.write_bytes(gzip.compress(path.read_bytes()))
         assert load_texts(file).texts.to_pylist() == ["first line, with a comma", "  second", "third"]
     assert load_file(path, need_labels=False)[0].labels is None
-    with pytest.raises(Fault, match=r"no label column.*or say --unlabelled to distil on texts alone$"):
+    with pytest.raises(UserError, match=r"no label column.*or say --unlabelled to distil on texts alone$"):
         load(path)
 
 
@@ -167,7 +167,7 @@ def test_text_files_are_texts_alone(tmp_path):
 )
 def test_faults_of_text_files_name_the_line(tmp_path, content, said):
     (tmp_path / "lines.txt").write_bytes(content)
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         load_texts(tmp_path / "lines.txt")
 
 
@@ -181,7 +181,7 @@ def test_without_labels_a_train_part_has_none(tmp_path):
     assert parts.dev.labels.tolist() == [1, 0, 1, 0]
     assert parts.labels == teacher
     assert load(tmp_path, need_labels=False).labels.names == ("neg", "pos")
-    with pytest.raises(Fault, match="no label column"):
+    with pytest.raises(UserError, match="no label column"):
         load(tmp_path)
 
 
@@ -201,7 +201,7 @@ def test_labels_of_the_train_part_cannot_be_at_fault_when_they_are_not_needed(tm
     parts = load(tmp_path / "one.csv", labels=teacher, need_labels=False)
     assert parts.train.labels is None
     assert parts.dev.fingerprint == whole.dev.fingerprint and parts.test.fingerprint == whole.test.fingerprint
-    with pytest.raises(Fault, match="no column 'verdict'"):
+    with pytest.raises(UserError, match="no column 'verdict'"):
         load(tmp_path / "one.csv", labels=teacher, label="verdict", need_labels=False)
 
 
@@ -222,7 +222,7 @@ def test_a_label_column_of_nothing_is_no_label(tmp_path):
 )
 def test_another_separator_is_recognised(tmp_path, name, content, said):
     (tmp_path / name).write_text(content)
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         load_file(tmp_path / name)
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         load_file(tmp_path / name, text="text", label="label")

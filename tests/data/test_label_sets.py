@@ -7,9 +7,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.examples import load, load_file, load_for_scoring
-from stillery.data.labels import Labels, infer
-from stillery.faults import Fault
+from stillery.data.schema.examples import load, load_file, load_for_scoring
+from stillery.data.schema.labels import Labels, infer
+from stillery.errors import UserError
 
 ABC = Labels(names=("a", "b", "c"), multi=True)
 
@@ -65,7 +65,7 @@ def test_columns_keep_the_order_they_are_named_in(tmp_path):
 def test_a_label_that_never_occurs_is_no_fault_when_others_differ(tmp_path):
     path = csv(tmp_path / "a.csv", ["x,1,0", "y,0,0"], "text,a,b")
     assert load_file(path, label="a,b")[1].names == ("a", "b")
-    with pytest.raises(Fault, match=r"every row has the same labels \(none\)"):
+    with pytest.raises(UserError, match=r"every row has the same labels \(none\)"):
         load_file(csv(tmp_path / "b.csv", ["x,0,0", "y,0,0"], "text,a,b"), label="a,b")
 
 
@@ -112,7 +112,7 @@ def test_one_label_per_text_is_a_set_of_one(tmp_path):
     ],
 )
 def test_what_does_not_go_together(tmp_path, lines, options, said):
-    with pytest.raises(Fault, match=said) as caught:
+    with pytest.raises(UserError, match=said) as caught:
         load_file(csv(tmp_path / "a.csv", lines), **{"labels": ABC, "multi_label": True} | options)
     assert len(caught.value.lines) == 1
 
@@ -135,41 +135,43 @@ def test_names_that_hold_the_separator_are_whole_in_lists(tmp_path):
     ],
 )
 def test_lists_that_cannot_be_learnt(tmp_path, labels, said):
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         load_file(jsonl(tmp_path / "a.jsonl", labels))
 
 
 @pytest.mark.parametrize("cell", ["2", "", "-1", "yes"])
 def test_columns_hold_0_and_1_only(tmp_path, cell):
     path = csv(tmp_path / "a.csv", ["x,0,1", f"y,{cell},0", "z,1,0"], "text,a,b")
-    with pytest.raises(Fault, match=r"a.csv, row 2: the label column 'a' .*write 0 or 1"):
+    with pytest.raises(UserError, match=r"a.csv, row 2: the label column 'a' .*write 0 or 1"):
         load_file(path, label="a,b")
 
 
 def test_a_missing_or_repeated_column_is_named(tmp_path):
     path = csv(tmp_path / "a.csv", ["x,0,1"], "text,toxic,threat")
-    with pytest.raises(Fault, match=r"no column 'treat' \(--label\); did you mean 'threat'"):
+    with pytest.raises(UserError, match=r"no column 'treat' \(--label\); did you mean 'threat'"):
         load_file(path, label="toxic,treat")
-    with pytest.raises(Fault, match="twice"):
+    with pytest.raises(UserError, match="twice"):
         load_file(path, label="toxic,Toxic")
-    with pytest.raises(Fault, match="multi-label"):
+    with pytest.raises(UserError, match="multi-label"):
         load_file(path, label="toxic,threat", multi_label=False)
 
 
 def test_classes_that_look_joined_are_not_guessed_at(tmp_path):
     path = csv(tmp_path / "a.csv", ["x,a", "y,b", "z,a|b"])
-    with pytest.raises(Fault, match=r"'a\|b' looks like several.*--multi-label"):
+    with pytest.raises(UserError, match=r"'a\|b' looks like several.*--multi-label"):
         load_file(path)
     assert load_file(path, multi_label=False)[1] == Labels(names=("a", "a|b", "b"))
     assert load_file(path, multi_label=True)[1] == Labels(names=("a", "b"), multi=True)
     assert infer(["a|x", "b|y"], "a").names == ("a|x", "b|y")
-    with pytest.raises(Fault, match=r"row 2: the label \[\"b\"\] is a list; say --multi-label"):
+    with pytest.raises(UserError, match=r"row 2: the label \[\"b\"\] is a list; say --multi-label"):
         load_file(csv(tmp_path / "b.csv", ["x,a", 'y,"[""b""]"']))
 
 
 def test_numbers_are_never_taken_for_names(tmp_path):
     path = csv(tmp_path / "a.csv", ["x,0", "y,1"])
-    with pytest.raises(Fault, match="'0' is not known; known labels: negative, positive; numbers are not names: write"):
+    with pytest.raises(
+        UserError, match="'0' is not known; known labels: negative, positive; numbers are not names: write"
+    ):
         load_file(path, labels=Labels(names=("negative", "positive")))
 
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from transformers import BertConfig
 
-from stillery.data.labels import Labels, encode, infer
-from stillery.faults import Fault
+from stillery.data.schema.labels import Labels, encode, infer
+from stillery.errors import UserError
 
 
 def test_names_are_kept_and_sorted():
@@ -39,7 +39,7 @@ def test_regression_is_seen_through_a_bad_row():
     labels = infer(values, "a.csv")
     assert labels.regression
     assert labels.count == 1
-    with pytest.raises(Fault, match=r"a.csv, row 4: the label 'oops' is not a finite number"):
+    with pytest.raises(UserError, match=r"a.csv, row 4: the label 'oops' is not a finite number"):
         encode(values, labels, "a.csv")
     assert encode(["1.5", 2, 3.25], labels, "a").dtype == np.float32
 
@@ -52,20 +52,20 @@ def test_whole_numbers_are_scores_only_when_asked():
 
 @pytest.mark.parametrize("bad", [None, "", float("nan"), float("inf"), "inf", "nan", "x", True, 1e300])
 def test_scores_must_be_finite_numbers(bad):
-    with pytest.raises(Fault, match=r"a.csv, row 2"):
+    with pytest.raises(UserError, match=r"a.csv, row 2"):
         encode([1.0, bad, 2.0], Labels(regression=True), "a.csv")
 
 
 @pytest.mark.parametrize("bad", [None, "", "  ", float("nan")])
 def test_missing_classes(bad):
-    with pytest.raises(Fault, match=r"a.csv, row 3: the label is missing"):
+    with pytest.raises(UserError, match=r"a.csv, row 3: the label is missing"):
         encode(["x", "y", bad], infer(["x", "y", bad], "a.csv"), "a.csv")
 
 
 def test_unseen_class_names_row_and_known_names():
-    with pytest.raises(Fault, match=r"dev.csv, row 2 \(also 4\): the label 'z' is not known; known labels: x, y"):
+    with pytest.raises(UserError, match=r"dev.csv, row 2 \(also 4\): the label 'z' is not known; known labels: x, y"):
         encode(["x", "z", "y", "z"], Labels(names=("x", "y")), "dev.csv")
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         encode([f"new{i}" for i in range(30)], Labels(names=("x", "y")), "dev.csv")
     assert len(caught.value.lines) == 6
     assert "25 more" in caught.value.lines[-1]
@@ -73,7 +73,7 @@ def test_unseen_class_names_row_and_known_names():
 
 def test_names_may_differ_in_case_when_that_is_not_ambiguous():
     assert encode(["positive"], Labels(names=("NEGATIVE", "POSITIVE")), "a").tolist() == [1]
-    with pytest.raises(Fault):
+    with pytest.raises(UserError):
         encode(["POS"], Labels(names=("Pos", "pos")), "a")
 
 
@@ -81,9 +81,9 @@ def test_default_names_are_indices():
     labels = Labels.of_model(BertConfig(num_labels=3))
     assert labels.names == ("LABEL_0", "LABEL_1", "LABEL_2")
     assert encode([2, "1.0", "LABEL_0"], labels, "a").tolist() == [2, 1, 0]
-    with pytest.raises(Fault, match="row 1"):
+    with pytest.raises(UserError, match="row 1"):
         encode([3], labels, "a")
-    with pytest.raises(Fault):
+    with pytest.raises(UserError):
         encode([0], Labels(names=("x", "y")), "a")
 
 
@@ -108,5 +108,5 @@ def test_labels_of_a_model():
     ],
 )
 def test_labels_that_cannot_be_learnt(values, said):
-    with pytest.raises(Fault, match=said):
+    with pytest.raises(UserError, match=said):
         infer(values, "a.csv")

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from glue_slices import write_parquet
 
-from stillery.data.labels import Labels
-from stillery.data.mapping import map_labels, merged
-from stillery.data.tasks import TASKS, load_task
+from stillery.data.schema.label_mapping import map_labels, merged
+from stillery.data.schema.labels import Labels
+from stillery.data.tasks.load import TASKS, load_task
+from stillery.errors import UserError
 from stillery.evaluate.metrics import difference, interval, score
-from stillery.faults import Fault
 
 
 def mapped(names: tuple[str, ...], task: str):
@@ -77,9 +77,9 @@ def test_scores_to_scores():
     ],
 )
 def test_refusals_name_both_sets(labels, task, said):
-    with pytest.raises(Fault, match=said) as fault:
+    with pytest.raises(UserError, match=said) as error:
         map_labels(labels, TASKS[task].labels, task, TASKS[task].merges)
-    assert len(fault.value.lines) == 1
+    assert len(error.value.lines) == 1
 
 
 def test_the_best_output_wins():
@@ -126,5 +126,7 @@ def test_a_teachers_order_keeps_the_positive_class(mrpc):
 def test_several_classes_for_one_can_be_scored_but_not_taught(tmp_path):
     write_parquet(tmp_path / "rte" / "train.parquet", sentence1=["a", "b"], sentence2=["c", "d"], label=[0, 1])
     mnli = Labels(names=("entailment", "neutral", "contradiction"))
-    with pytest.raises(Fault, match=r"3 labels \(entailment, neutral, contradiction\) cannot teach rte, which has 2"):
+    with pytest.raises(
+        UserError, match=r"3 labels \(entailment, neutral, contradiction\) cannot teach rte, which has 2"
+    ):
         load_task("rte", mnli, tmp_path)

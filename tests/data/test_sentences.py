@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stillery.data.sentences import split_sentences
+from stillery.data.tasks.sentences import split_sentences
 
 
 @pytest.mark.parametrize(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.stream import open_texts
-from stillery.faults import Fault
+from stillery.data.schema.new_texts import open_texts
+from stillery.errors import UserError
 
 
 def write_lines(path: Path, rows: list[dict[str, object]]) -> Path:
@@ -41,7 +41,7 @@ def test_empty_texts_are_found_before_any_batch_is_given(tmp_path):
     rows[5]["text"] = " "
     rows[2100]["text"] = None
     rows[2400]["text2"] = "nan"
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         open_texts(write_lines(tmp_path / "a.jsonl", rows))
     assert raised.value.lines == (
         "a.jsonl, row 6 (also 2101): the text in column 'text' is empty; fill it in or remove the row",
@@ -54,12 +54,12 @@ def test_a_column_may_be_asked_for(tmp_path):
     (batch,) = open_texts(path, text="two", text_pair="one").batches()
     assert batch.examples.texts.to_pylist() == ["b"]
     assert batch.examples.pairs is not None and batch.examples.pairs.to_pylist() == ["a"]
-    with pytest.raises(Fault, match="no column 'three'"):
+    with pytest.raises(UserError, match="no column 'three'"):
         open_texts(path, text="three")
 
 
 def test_parquet_takes_columns_whose_values_come_late(tmp_path: Path) -> None:
-    from stillery.data.writing import write_rows
+    from stillery.data.readers.writer import write_rows
 
     source = tmp_path / "late.jsonl"
     lines = ['{"text": "fine", "stars": null}'] * 1500 + [

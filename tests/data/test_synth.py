@@ -8,8 +8,8 @@ from itertools import combinations
 import numpy as np
 import pytest
 
-from stillery.data.synth import Window, draw_pairs
-from stillery.faults import Fault
+from stillery.data.tasks.synthetic_pairs import Window, draw_pairs
+from stillery.errors import UserError
 
 TOKENS = np.array([5, 9, 2, 7, 7, 30, 4, 11])
 
@@ -30,7 +30,9 @@ def test_every_pair_that_fits_and_no_other(bounds: tuple[int, int]) -> None:
     pairs = list(zip(drawn.first.tolist(), drawn.second.tolist(), strict=True))
     assert {frozenset(pair) for pair in pairs} == there
     assert drawn.lengths.tolist() == [TOKENS[one] + TOKENS[other] + 3 for one, other in pairs]
-    with pytest.raises(Fault, match=rf"a.txt: its 8 sentences make {len(there)} pairs of {bounds[0]} to {bounds[1]}"):
+    with pytest.raises(
+        UserError, match=rf"a.txt: its 8 sentences make {len(there)} pairs of {bounds[0]} to {bounds[1]}"
+    ):
         draw_pairs(TOKENS, window, len(there) + 1, 0, "a.txt")
 
 

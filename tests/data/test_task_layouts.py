@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from glue_slices import write_official, write_parquet, write_tsv
 
-from stillery.data.labels import Labels
-from stillery.data.tasks import TASKS, load_task, load_task_test, load_task_to_score
-from stillery.faults import Fault
+from stillery.data.schema.labels import Labels
+from stillery.data.tasks.load import TASKS, load_task, load_task_test, load_task_to_score
+from stillery.errors import UserError
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")
 
@@ -80,9 +80,9 @@ def test_tests_without_labels_are_for_submissions_only(glue):
     assert {name: len(examples) for name, examples in tests.items()} == {"MNLI-m": 4, "MNLI-mm": 4}
     assert tests["MNLI-mm"].texts[0].as_py() == 'mismatched premise "0' and tests["MNLI-mm"].labels is None
     assert load_task_test("cola", glue)["CoLA"].texts[3].as_py() == "cola test 3"
-    with pytest.raises(Fault, match="rte: no test part in RTE in the data folder"):
+    with pytest.raises(UserError, match="rte: no test part in RTE in the data folder"):
         load_task_test("rte", glue)
-    with pytest.raises(Fault, match="imdb has no leaderboard"):
+    with pytest.raises(UserError, match="imdb has no leaderboard"):
         load_task_test("imdb", glue)
 
 
@@ -99,7 +99,7 @@ def test_broken_rows_are_left_out_and_counted(glue):
     assert parts.dev.ids == ("mnli-dev-2", "mnli-dev-3") and "dev without 1 rows without a label" in parts.note
     # The leaderboard counts rows, so none may go.
     path = write_tsv(glue / "SST-2" / "test.tsv", [("index", "sentence"), (0, "one"), (1,), (2, "")])
-    with pytest.raises(Fault, match=r"test.tsv, row 2: too many or too few columns"):
+    with pytest.raises(UserError, match=r"test.tsv, row 2: too many or too few columns"):
         load_task_test("sst2", glue)
     write_tsv(path, [("index", "sentence"), (0, "one"), (1, "")])
     assert load_task_test("sst2", glue)["SST-2"].texts.to_pylist() == ["one", ""]
@@ -107,19 +107,19 @@ def test_broken_rows_are_left_out_and_counted(glue):
 
 def test_damaged_files_are_one_line(glue):
     (glue / "SST-2" / "dev.tsv").write_text("")
-    with pytest.raises(Fault, match=r"dev.tsv: the file has no rows"):
+    with pytest.raises(UserError, match=r"dev.tsv: the file has no rows"):
         load_task("sst2", data_dir=glue)
     (glue / "SST-2" / "dev.tsv").write_bytes(b"sentence\tlabel\ngood\t1\nb\xe4d\t0\n")
-    with pytest.raises(Fault, match=r"dev.tsv, row .* not UTF-8"):
+    with pytest.raises(UserError, match=r"dev.tsv, row .* not UTF-8"):
         load_task("sst2", data_dir=glue)
     write_tsv(glue / "SST-2" / "dev.tsv", [("sentence", "label"), ("good", "great")])
-    with pytest.raises(Fault, match="'great' is not known; known labels: negative, positive"):
+    with pytest.raises(UserError, match="'great' is not known; known labels: negative, positive"):
         load_task("sst2", data_dir=glue)
     write_tsv(glue / "SST-2" / "dev.tsv", [("review", "label"), ("good", "1")])
-    with pytest.raises(Fault, match="sst2 needs the columns sentence; the file has review, label"):
+    with pytest.raises(UserError, match="sst2 needs the columns sentence; the file has review, label"):
         load_task("sst2", data_dir=glue)
     write_tsv(glue / "RTE" / "train.tsv", [("sentence1", "sentence2", "label"), ("a", "b", 1), ("c", "d", 1)])
-    with pytest.raises(Fault, match="all labels are the same"):
+    with pytest.raises(UserError, match="all labels are the same"):
         load_task("rte", data_dir=glue)
 
 
@@ -169,11 +169,11 @@ def test_no_dev_file_and_no_train_file(tmp_path):
     assert load_task_to_score("qqp", TASKS["qqp"].labels, "train", tmp_path).examples.ids == parts.train.ids
     write_parquet(tmp_path / "qnli" / "dev.parquet", question=["q", "r"], sentence=["s", "t"], label=[0, 1])
     assert len(load_task_to_score("qnli", TASKS["qnli"].labels, data_dir=tmp_path).examples) == 2
-    with pytest.raises(Fault, match=r"no train part in qnli in the data folder .* scored on it but not trained"):
+    with pytest.raises(UserError, match=r"no train part in qnli in the data folder .* scored on it but not trained"):
         load_task("qnli", data_dir=tmp_path)
-    with pytest.raises(Fault, match=r"qnli: no test part with labels in .* choose from dev"):
+    with pytest.raises(UserError, match=r"qnli: no test part with labels in .* choose from dev"):
         load_task_to_score("qnli", TASKS["qnli"].labels, "test", tmp_path)
-    with pytest.raises(Fault, match="no part 'tset'; did you mean 'test'"):
+    with pytest.raises(UserError, match="no part 'tset'; did you mean 'test'"):
         load_task_to_score("qnli", TASKS["qnli"].labels, "tset", tmp_path)
 
 
@@ -189,7 +189,7 @@ def test_the_hubs_names_and_shards(tmp_path):
     assert parts.train.ids[-1] == "mnli-train-6"
     assert (parts.dev.texts[0].as_py(), parts.more["dev_mismatched"].texts[0].as_py()) == ("matched", "mismatched")
     (folder / "train-00000-of-00002.parquet").unlink()
-    with pytest.raises(Fault, match="1 of the 2 files of train are there"):
+    with pytest.raises(UserError, match="1 of the 2 files of train are there"):
         load_task("mnli", data_dir=tmp_path)
 
 

@@ -15,9 +15,9 @@ import pytest
 from glue_slices import write_parquet, write_tsv
 from huggingface_hub import try_to_load_from_cache
 
-from stillery.data.sources import download, find_local
-from stillery.data.tasks import TASKS, load_task, load_task_to_score
-from stillery.faults import Fault
+from stillery.data.tasks.load import TASKS, load_task, load_task_to_score
+from stillery.data.tasks.locate import download, find_local
+from stillery.errors import UserError
 
 COMMIT = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"
 
@@ -66,7 +66,7 @@ def test_the_hubs_cache(cache):
 def test_an_incomplete_cache_is_not_read(cache):
     train = put_sst2(cache)
     train.unlink()
-    with pytest.raises(Fault, match="sst2: no data found"):
+    with pytest.raises(UserError, match="sst2: no data found"):
         load_task("sst2")
 
 
@@ -124,17 +124,17 @@ def test_official_and_plain_folders_side_by_side(cache, tmp_path):
 
 
 def test_what_to_put_where(cache, tmp_path):
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UserError) as error:
         load_task("sst2")
-    assert fault.value.lines == (
+    assert error.value.lines == (
         "sst2: no data found (HF_HUB_OFFLINE is set): give --data-dir DIR with DIR/SST-2/train.tsv or "
         "DIR/sst2/train.parquet, or download it with `stillery tasks fetch sst2`",
     )
-    with pytest.raises(Fault, match=r"has no folder SST-2 or sst2 with its files; HF_HUB_OFFLINE is set"):
+    with pytest.raises(UserError, match=r"has no folder SST-2 or sst2 with its files; HF_HUB_OFFLINE is set"):
         load_task("sst2", data_dir=tmp_path)
-    with pytest.raises(Fault, match=r"paws: no data found: .*DIR/paws_qqp/test.parquet$"):
+    with pytest.raises(UserError, match=r"paws: no data found: .*DIR/paws_qqp/test.parquet$"):
         load_task("paws")
-    with pytest.raises(Fault, match=r"--data-dir .*nowhere: no such folder"):
+    with pytest.raises(UserError, match=r"--data-dir .*nowhere: no such folder"):
         load_task("sst2", data_dir=tmp_path / "nowhere")
 
 
@@ -143,9 +143,9 @@ def test_no_network_costs_no_retries(cache, monkeypatch):
     # A port nobody listens on.
     monkeypatch.setattr("huggingface_hub.constants.ENDPOINT", "http://127.0.0.1:9")
     began = time.monotonic()
-    with pytest.raises(Fault, match=r"cola: no data found \(the hub cannot be reached\)"):
+    with pytest.raises(UserError, match=r"cola: no data found \(the hub cannot be reached\)"):
         load_task("cola")
-    with pytest.raises(Fault, match=r"cola cannot be downloaded \(the hub cannot be reached\)"):
+    with pytest.raises(UserError, match=r"cola cannot be downloaded \(the hub cannot be reached\)"):
         download(TASKS["cola"])
     assert time.monotonic() - began < 5
 
@@ -232,8 +232,8 @@ def test_the_hub_is_asked_last_and_then_remembered(hub, monkeypatch):
 
 
 def test_a_hub_without_the_task_is_one_line(hub):
-    with pytest.raises(Fault, match="nyu-mll/glue has no dev, test, train part on the hub"):
+    with pytest.raises(UserError, match="nyu-mll/glue has no dev, test, train part on the hub"):
         load_task("cola")
     del hub["sst2/train-00001-of-00002.parquet"]
-    with pytest.raises(Fault, match="nyu-mll/glue: 1 of the 2 files of train are there"):
+    with pytest.raises(UserError, match="nyu-mll/glue: 1 of the 2 files of train are there"):
         load_task("sst2")

@@ -5,9 +5,9 @@ import sys
 import numpy as np
 import pytest
 
-from stillery.data.labels import Labels
-from stillery.data.tasks import TASKS, load_task
-from stillery.faults import Fault
+from stillery.data.schema.labels import Labels
+from stillery.data.tasks.load import TASKS, load_task
+from stillery.errors import UserError
 
 
 @pytest.fixture(autouse=True)
@@ -47,17 +47,17 @@ def test_a_teachers_order(tomatoes):
     [Labels(names=("a", "b")), Labels(names=("LABEL_0", "LABEL_1", "LABEL_2")), Labels(regression=True)],
 )
 def test_other_labels_are_refused(labels):
-    with pytest.raises(Fault, match="not those of rotten-tomatoes"):
+    with pytest.raises(UserError, match="not those of rotten-tomatoes"):
         load_task("rotten-tomatoes", labels)
 
 
 def test_unknown_task_and_missing_package(monkeypatch):
-    with pytest.raises(Fault, match="did you mean 'rotten-tomatoes'"):
+    with pytest.raises(UserError, match="did you mean 'rotten-tomatoes'"):
         load_task("rotten_tomatos")
     glue = {"cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte"}
     assert set(TASKS) == glue | {"scitail", "paws", "imdb", "rotten-tomatoes"}
-    monkeypatch.setattr("stillery.data.packaged.find_spec", lambda name: None)
-    with pytest.raises(Fault, match=r'pip install "stillery\[demo\]"'):
+    monkeypatch.setattr("stillery.data.tasks.packaged.find_spec", lambda name: None)
+    with pytest.raises(UserError, match=r'pip install "stillery\[demo\]"'):
         load_task("imdb")
 
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.text_examples import (
+from stillery.data.schema.text_examples import (
     TextExamples,
     expanded,
     load_sources,
@@ -16,8 +16,8 @@ from stillery.data.text_examples import (
     load_text_to_score,
     split_text,
 )
-from stillery.data.text_table import find_text_columns
-from stillery.faults import Fault
+from stillery.data.schema.text_table import find_text_columns
+from stillery.errors import UserError
 
 
 def jsonl(path, rows):
@@ -70,20 +70,20 @@ def test_columns_asked_for_and_their_faults():
     assert find_text_columns(names, "a.csv", target="text", source="title").source == "title"
     # The source is never the column that is named as the target.
     assert find_text_columns(("text", "prompt"), "a.csv", target="text").source == "prompt"
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UserError) as error:
         find_text_columns(names, "a.csv", "bdy", "titel")
-    assert len(fault.value.lines) == 2 and "did you mean 'body'" in fault.value.lines[0]
+    assert len(error.value.lines) == 2 and "did you mean 'body'" in error.value.lines[0]
     for wrong, said in (
         ({"source": "text", "target": "text"}, "both name the column 'text'"),
         ({"source": "target"}, "no target column"),
     ):
-        with pytest.raises(Fault, match=said):
+        with pytest.raises(UserError, match=said):
             find_text_columns(names, "a.csv", **wrong)
-    with pytest.raises(Fault, match="could be translated to de, fr; name one with --target"):
+    with pytest.raises(UserError, match="could be translated to de, fr; name one with --target"):
         find_text_columns(("en", "de", "fr"), "a.csv")
-    with pytest.raises(Fault, match="no source column; the columns are 'a', 'b'; name one with --source"):
+    with pytest.raises(UserError, match="no source column; the columns are 'a', 'b'; name one with --source"):
         find_text_columns(("a", "b"), "a.csv")
-    with pytest.raises(Fault, match="the separator looks like ';'"):
+    with pytest.raises(UserError, match="the separator looks like ';'"):
         find_text_columns(("source;target",), "a.csv")
 
 
@@ -109,13 +109,15 @@ def test_shards_and_ids(tmp_path):
     assert load_text(tmp_path).train.ids == ("train-1-1", "train-1-2", "train-2-1", "train-2-2")
     for number in (1, 2):
         jsonl(tmp_path / f"train-{number}.jsonl", [{"id": "same"} | row for row in pairs(1, number)])
-    with pytest.raises(Fault, match=r"train-2.jsonl, row 1: the id 'same' in column 'id' is already that of train-1"):
+    with pytest.raises(
+        UserError, match=r"train-2.jsonl, row 1: the id 'same' in column 'id' is already that of train-1"
+    ):
         load_text(tmp_path)
     jsonl(tmp_path / "train-2.jsonl", [{"id": "x", "source": "a", "target": ["b"]}])
-    with pytest.raises(Fault, match=r"train-2.jsonl: its targets are lists, those of train-1.jsonl are not"):
+    with pytest.raises(UserError, match=r"train-2.jsonl: its targets are lists, those of train-1.jsonl are not"):
         load_text(tmp_path)
     jsonl(tmp_path / "train-2.jsonl", [{"id": "x", "src": "a", "target": "b"}])
-    with pytest.raises(Fault, match=r"its columns \(source 'src', .*not those of train-1.jsonl \(source 'source'"):
+    with pytest.raises(UserError, match=r"its columns \(source 'src', .*not those of train-1.jsonl \(source 'source'"):
         load_text(tmp_path)
 
 
@@ -185,9 +187,9 @@ def test_empty_targets_are_named_by_file_and_row(tmp_path, wrong):
     several = isinstance(wrong, list)
     rows = [{"source": f"s{i}", "target": ["t"] if several else "t"} for i in range(12)]
     rows[6]["target"] = rows[8]["target"] = wrong
-    with pytest.raises(Fault, match=r"a.jsonl, row 7 \(also 9\): the target in column 'target' is empty"):
+    with pytest.raises(UserError, match=r"a.jsonl, row 7 \(also 9\): the target in column 'target' is empty"):
         load_text(jsonl(tmp_path / "a.jsonl", rows))
-    with pytest.raises(Fault, match=r"a.jsonl, row 7 \(also 9\): the target in column 'target' is empty"):
+    with pytest.raises(UserError, match=r"a.jsonl, row 7 \(also 9\): the target in column 'target' is empty"):
         load_text_to_score(tmp_path / "a.jsonl")
 
 
@@ -200,29 +202,31 @@ def test_an_empty_target_in_the_second_of_two_files_that_are_split(tmp_path, nee
     row = next(int(name.removeprefix("b-")) for name in held if name.startswith("b-") and f"a-{name[2:]}" not in held)
     rows[20 + row - 1]["target"] = ""
     jsonl(tmp_path / "b.jsonl", rows[20:])
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UserError) as error:
         load_text(tmp_path, need_targets=need_targets)
-    (line,) = fault.value.lines
+    (line,) = error.value.lines
     assert line.startswith(f"b.jsonl, row {row}: the target in column 'target' is empty")
 
 
 def test_faults_of_sources_columns_and_parts_are_reported_together(tmp_path):
     folder(tmp_path, train=[{"source": " ", "target": "t"}, *pairs(3)], dev=[{"source": "s"}])
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UserError) as error:
         load_text(tmp_path)
     assert (
-        "train.jsonl, row 1: the source in column 'source' is empty; fill it in or remove the row" in fault.value.lines
+        "train.jsonl, row 1: the source in column 'source' is empty; fill it in or remove the row" in error.value.lines
     )
-    assert any(line.startswith("dev.jsonl: no target column") for line in fault.value.lines)
+    assert any(line.startswith("dev.jsonl: no target column") for line in error.value.lines)
     folder(tmp_path, train=[{"source": 1, "target": "t"}], dev=pairs(1))
-    with pytest.raises(Fault, match=r"train.jsonl, row 1: column 'source' holds int64 values, not text; .*--source"):
+    with pytest.raises(
+        UserError, match=r"train.jsonl, row 1: column 'source' holds int64 values, not text; .*--source"
+    ):
         load_text(tmp_path)
     folder(tmp_path, train=[{"source": "s", "target": [1, 2]}], dev=pairs(1))
-    with pytest.raises(Fault, match=r"train.jsonl, row 1: column 'target' holds list<.*int64>, not lists of texts"):
+    with pytest.raises(UserError, match=r"train.jsonl, row 1: column 'target' holds list<.*int64>, not lists of texts"):
         load_text(tmp_path)
-    with pytest.raises(Fault, match="no part 'tets'; did you mean 'test'"):
+    with pytest.raises(UserError, match="no part 'tets'; did you mean 'test'"):
         load_text_to_score(tmp_path, part="tets")
-    with pytest.raises(Fault, match="there is no test part"):
+    with pytest.raises(UserError, match="there is no test part"):
         load_text_to_score(tmp_path, part="test")
 
 
@@ -236,16 +240,16 @@ def test_without_need_of_targets_those_of_train_are_never_read(tmp_path):
     parts = load_text(folder(tmp_path, train=train, dev=pairs(2), test=[{"source": "x"}]), need_targets=False)
     assert parts.train.targets is None and len(parts.train) == 4
     assert parts.dev.targets.to_pylist() == ["answer 0", "answer 1"] and parts.test.targets is None
-    with pytest.raises(Fault, match=r"no column 'gold' \(--target\)"):
+    with pytest.raises(UserError, match=r"no column 'gold' \(--target\)"):
         load_text(tmp_path, target="gold", need_targets=False)
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"text {i}\n" for i in range(10)))
     parts = load_text(lines, need_targets=False)
     assert parts.train.targets is parts.dev.targets is None and len(parts.train) == 8
     assert load_sources(lines).sources.to_pylist()[9] == "text 9"
-    with pytest.raises(Fault, match=r"lines.txt: no target column"):
+    with pytest.raises(UserError, match=r"lines.txt: no target column"):
         load_text(lines)
-    with pytest.raises(Fault, match="there are no targets to compare with"):
+    with pytest.raises(UserError, match="there are no targets to compare with"):
         parts.dev.right_texts()
 
 

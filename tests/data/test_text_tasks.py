@@ -10,12 +10,12 @@ import pyarrow as pa
 import pytest
 from glue_slices import write_parquet, write_tsv
 
-from stillery.data.examples import Examples
-from stillery.data.glue_text import GLUE_FORMATS, glue_as_text, label_words
-from stillery.data.tasks import TASKS, find_task, load_task
-from stillery.data.text_tasks import TEXT_TASKS, load_text_task, load_text_task_to_score
+from stillery.data.schema.examples import Examples
+from stillery.data.tasks.glue_as_text import GLUE_FORMATS, glue_as_text, label_words
+from stillery.data.tasks.load import TASKS, find_task, load_task
+from stillery.data.tasks.text_load import TEXT_TASKS, load_text_task, load_text_task_to_score
+from stillery.errors import UserError
 from stillery.evaluate.text_metrics import label_accuracy
-from stillery.faults import Fault
 
 COMMIT = "111059ed9e5176e2f57f9128bc02913d5d31350a"
 TRIPLES = [["Newberry College", "NICKNAME", "Wolves"], ["Newberry College", "STATE", "South Carolina"]]
@@ -86,9 +86,9 @@ def test_dart_with_and_without_train(tmp_path):
     scored = found.examples
     assert scored.ids == ("dart-test-1", "dart-test-2") and scored.sources[0].as_py() == LINE
     assert scored.right_texts() == [["one", "two"], ["three"]] and scored.targets.to_pylist() == ["one", "three"]
-    with pytest.raises(Fault, match=r"dart: no train part in dart in the data folder.*stillery tasks fetch dart"):
+    with pytest.raises(UserError, match=r"dart: no train part in dart in the data folder.*stillery tasks fetch dart"):
         load_text_task("dart", tmp_path)
-    with pytest.raises(Fault, match=r"dart: no train part in .*; choose from dev, test"):
+    with pytest.raises(UserError, match=r"dart: no train part in .*; choose from dev, test"):
         load_text_task_to_score("dart", "train", tmp_path)
     write_parquet(tmp_path / "dart" / "train.parquet", **columns)
     parts = load_text_task("dart", tmp_path)
@@ -151,35 +151,35 @@ def test_the_hubs_layouts(hub, name):
 
 
 def test_what_is_wrong_is_one_line(tmp_path):
-    with pytest.raises(Fault, match="no task 'drat' of writing text; did you mean 'dart'"):
+    with pytest.raises(UserError, match="no task 'drat' of writing text; did you mean 'dart'"):
         load_text_task("drat")
-    with pytest.raises(Fault, match="dart is a task of writing text; classifiers are for cola"):
+    with pytest.raises(UserError, match="dart is a task of writing text; classifiers are for cola"):
         load_task("dart")
-    with pytest.raises(Fault, match="no part 'tset'"):
+    with pytest.raises(UserError, match="no part 'tset'"):
         load_text_task_to_score("dart", "tset")
-    with pytest.raises(Fault) as fault:
+    with pytest.raises(UserError) as error:
         load_text_task("multi30k-en-fr", tmp_path)
-    assert fault.value.lines == (
+    assert error.value.lines == (
         f"multi30k-en-fr: no data found ({tmp_path} has no folder Multi30k or multi30k with its files): "
         "give --data-dir DIR with DIR/multi30k/train.parquet",
     )
     folder = tmp_path / "multi30k"
     write_parquet(folder / "train.parquet", **captions("train", 3, ("en", "de")))
-    with pytest.raises(Fault, match=r"train.parquet: multi30k-en-fr needs a column 'fr'; the file has en, de"):
+    with pytest.raises(UserError, match=r"train.parquet: multi30k-en-fr needs a column 'fr'; the file has en, de"):
         load_text_task("multi30k-en-fr", tmp_path)
     write_parquet(folder / "train.parquet", en=["x"], fr=[["y"]])
-    with pytest.raises(Fault, match=r"train.parquet: column 'fr' holds list<.*> values, not text"):
+    with pytest.raises(UserError, match=r"train.parquet: column 'fr' holds list<.*> values, not text"):
         load_text_task("multi30k-en-fr", tmp_path)
     write_parquet(
         tmp_path / "dart" / "test.parquet", tripleset=[json.dumps(TRIPLES), '[["a", "b"]]'], references=["x", "y"]
     )
-    with pytest.raises(Fault, match=r"test.parquet, row 2: column 'tripleset' is no list of triples"):
+    with pytest.raises(UserError, match=r"test.parquet, row 2: column 'tripleset' is no list of triples"):
         load_text_task_to_score("dart", data_dir=tmp_path)
     write_parquet(tmp_path / "dart" / "test.parquet", tripleset=["[]"], references=[["x"]])
-    with pytest.raises(Fault, match="no row has a source and a target"):
+    with pytest.raises(UserError, match="no row has a source and a target"):
         load_text_task_to_score("dart", data_dir=tmp_path)
     write_parquet(tmp_path / "dart" / "test.parquet", text=["x"])
-    with pytest.raises(Fault, match="dart needs the columns tripleset and references; the file has text"):
+    with pytest.raises(UserError, match="dart needs the columns tripleset and references; the file has text"):
         load_text_task_to_score("dart", data_dir=tmp_path)
 
 
@@ -240,7 +240,7 @@ def test_glue_without_labels_and_other_tasks():
     bare = Examples(ids=some.ids, texts=some.texts, pairs=some.pairs, labels=None, source="t")
     assert glue_as_text(find_task("rte"), bare).targets is None
     assert set(GLUE_FORMATS) == {name for name, task in TASKS.items() if task.submissions}
-    with pytest.raises(Fault, match="paws has no form as text to text; T5 has cola, sst2"):
+    with pytest.raises(UserError, match="paws has no form as text to text; T5 has cola, sst2"):
         glue_as_text(find_task("paws"), some)
-    with pytest.raises(Fault, match="imdb has no form"):
+    with pytest.raises(UserError, match="imdb has no form"):
         label_words(find_task("imdb"))

@@ -9,13 +9,13 @@ import torch
 from text_tokenizers import word_tokenizer
 from transformers import GPT2Config, GPT2LMHeadModel, T5Config, T5ForConditionalGeneration
 
-from stillery.data import text_token_cache
-from stillery.data.text_batches import collate_text
-from stillery.data.text_examples import TextExamples
-from stillery.data.text_token_cache import cached_text_tokens, text_token_key
-from stillery.data.text_tokens import end_of, prompts, tokenise_text
+from stillery.data.schema.text_examples import TextExamples
+from stillery.data.tokens import text_token_cache
+from stillery.data.tokens.text_batches import collate_text
+from stillery.data.tokens.text_encode import end_of, prompts, tokenise_text
+from stillery.data.tokens.text_token_cache import cached_text_tokens, text_token_key
+from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate_ids
-from stillery.faults import Fault
 from stillery.models.inputs import accepted_inputs, targets_of
 
 START, END, LINE, COLON, ANSWER = 1, 2, 4, 5, 7
@@ -111,14 +111,14 @@ def test_a_template_that_leaves_no_room_for_a_source(family, special):
     shown = prompts(some, word_tokenizer(family), "decoder", max_source=4 + special, prompt=template)
     assert [row[2 + special :] for row in rows(shown)] == [[*ids(1), LINE], [*ids(4), LINE]]
     said = " and 1 special" if special else ""
-    with pytest.raises(Fault, match=rf"beside 3 of its template{said}; raise --max-length.* or shorten --prompt"):
+    with pytest.raises(UserError, match=rf"beside 3 of its template{said}; raise --max-length.* or shorten --prompt"):
         prompts(some, word_tokenizer(family), "decoder", max_source=3 + special, prompt=template)
 
 
 def test_a_prefix_that_leaves_no_room_for_a_source():
     some, asked = of([words(1, 2, 3)], [words(1)]), {"max_source": 4, "prefix": "translate : "}
     assert rows(prompts(some, word_tokenizer("t5"), "encoder-decoder", **asked)) == [[6, COLON, *ids(1), END]]
-    with pytest.raises(Fault, match="beside 2 of the prefix and 2 special; raise --max-length or shorten --prefix"):
+    with pytest.raises(UserError, match="beside 2 of the prefix and 2 special; raise --max-length or shorten --prefix"):
         prompts(some, word_tokenizer("bart"), "encoder-decoder", **asked)
 
 
@@ -162,23 +162,23 @@ def test_a_tokenizer_with_segments_and_no_end_token(tokenizer):
 
 def test_what_cannot_be_tokenised_is_one_line():
     one, t5, gpt2 = of([words(1)], [words(3)]), word_tokenizer("t5"), word_tokenizer("gpt2")
-    with pytest.raises(Fault, match=r"a.jsonl: there are no targets to learn from"):
+    with pytest.raises(UserError, match=r"a.jsonl: there are no targets to learn from"):
         tokenise_text(of([words(1)], None), t5, "encoder-decoder", max_source=9, max_target=9)
-    with pytest.raises(Fault, match="'encoder' writes no text"):
+    with pytest.raises(UserError, match="'encoder' writes no text"):
         tokenise_text(one, t5, "encoder", max_source=9, max_target=9)
     for template in ("no place", "{source} {source}"):
-        with pytest.raises(Fault, match=r"must have \{source\} in it once"):
+        with pytest.raises(UserError, match=r"must have \{source\} in it once"):
             prompts(one, gpt2, "decoder", max_source=9, prompt=template)
-    with pytest.raises(Fault, match="no room for a source beside 2"):
+    with pytest.raises(UserError, match="no room for a source beside 2"):
         prompts(of([words(1, 2)], None), gpt2, "decoder", max_source=2, prompt="{source} answer :")
-    with pytest.raises(Fault, match="at most 1 tokens has no room"):
+    with pytest.raises(UserError, match="at most 1 tokens has no room"):
         tokenise_text(one, t5, "encoder-decoder", max_source=9, max_target=1)
-    with pytest.raises(Fault, match="at most 1 tokens has no room"):
+    with pytest.raises(UserError, match="at most 1 tokens has no room"):
         tokenise_text(one, gpt2, "decoder", max_source=9, max_target=1)
-    with pytest.raises(Fault, match="at most 1 tokens has no room for a source beside 1 special; raise"):
+    with pytest.raises(UserError, match="at most 1 tokens has no room for a source beside 1 special; raise"):
         prompts(one, t5, "encoder-decoder", max_source=1)
     gpt2.eos_token = None
-    with pytest.raises(Fault, match="has no end token"):
+    with pytest.raises(UserError, match="has no end token"):
         tokenise_text(one, gpt2, "decoder", max_source=9, max_target=9)
 
 

@@ -11,10 +11,10 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
-from stillery.data.batches import collate
-from stillery.data.examples import Examples
-from stillery.data.token_cache import cached_tokens, token_key
-from stillery.data.tokens import Tokens, tokenise
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.batches import collate
+from stillery.data.tokens.encode import Tokens, tokenise
+from stillery.data.tokens.token_cache import cached_tokens, token_key
 from stillery.jobs.inputs import tokens_of
 from stillery.models.load import load_tokenizer
 
@@ -26,7 +26,7 @@ HIT = "read from the cache"
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder = tmp_path / "cache"
     monkeypatch.setenv("STILLERY_CACHE", str(folder))
-    monkeypatch.setattr("stillery.data.token_cache.FEWEST", 100)
+    monkeypatch.setattr("stillery.data.tokens.token_cache.FEWEST", 100)
     return folder
 
 
@@ -202,7 +202,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
     (tmp_path / "file").write_text("in the way")
-    monkeypatch.setattr("stillery.data.token_cache.FEWEST", 100)
+    monkeypatch.setattr("stillery.data.tokens.token_cache.FEWEST", 100)
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "file" / "cache"))
     for limit in (8, 9):
         assert len(cached_tokens(made(), tokenizer, limit)) == ROWS

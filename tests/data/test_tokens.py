@@ -6,10 +6,10 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stillery.data.batches import collate
-from stillery.data.examples import Examples
-from stillery.data.tokens import Tokens, tokenise
-from stillery.faults import Fault
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.batches import collate
+from stillery.data.tokens.encode import Tokens, tokenise
+from stillery.errors import UserError
 
 TEXTS = ["a good film", "bad", "a very long sentence about a film that goes on and on", "naïve 😀 ??", "the end"]
 PAIRS = ["it was fine", "no", "short", "another quite long second sentence follows here", "?"]
@@ -64,7 +64,7 @@ def test_limits(tokenizer, monkeypatch):
     monkeypatch.setattr(tokenizer, "model_max_length", 6)
     tokens = tokenise(examples(), tokenizer, 64)
     assert (tokens.max_length, tokens.lengths.max()) == (6, 6)
-    with pytest.raises(Fault, match="--max-length"):
+    with pytest.raises(UserError, match="--max-length"):
         tokenise(examples(pairs=True), tokenizer, 3)
 
 

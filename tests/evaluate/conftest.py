@@ -10,8 +10,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedTokenizerBase
 
-from stillery.data.examples import Examples
-from stillery.data.labels import Labels
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
 
 TEXTS = (
     "a film of rare wit and feeling",

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from stillery.data.tasks import TASKS
+from stillery.data.tasks.load import TASKS
+from stillery.errors import UserError
 from stillery.evaluate.average import STYLES, average
-from stillery.faults import Fault
 
 # Each printed number is off by up to 0.05, so that their mean and the printed mean may differ by up to 0.1.
 PRINTED = 0.1
@@ -133,7 +133,7 @@ def test_styles_ask_for_metrics_the_tasks_have():
 
 
 def test_what_is_missing_is_said():
-    with pytest.raises(Fault, match=r"mrpc: no f1 among its metrics \(accuracy, f1_macro\)"):
+    with pytest.raises(UserError, match=r"mrpc: no f1 among its metrics \(accuracy, f1_macro\)"):
         average({"mrpc": {"accuracy": 80.0, "f1_macro": 70.0}}, "cr-ild")
-    with pytest.raises(Fault, match="no style 'gleu' of averages; did you mean 'glue'"):
+    with pytest.raises(UserError, match="no style 'gleu' of averages; did you mean 'glue'"):
         average({}, "gleu")

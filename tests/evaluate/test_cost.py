@@ -24,8 +24,8 @@ from transformers import (
     T5Config,
 )
 
+from stillery.errors import UserError
 from stillery.evaluate.cost import cost, flops_per_example, latency_ms, megabytes, parameters
-from stillery.faults import Fault
 
 SIZES = {
     "vocab_size": 50,
@@ -132,7 +132,7 @@ def test_megabytes_of_the_weights_only(tmp_path: Path) -> None:
     (tmp_path / "model-2.safetensors").write_bytes(bytes(500_000))
     (tmp_path / "tokenizer.json").write_bytes(bytes(700_000))
     assert megabytes(tmp_path) == 2.0
-    with pytest.raises(Fault, match="safetensors weights in"):
+    with pytest.raises(UserError, match="safetensors weights in"):
         megabytes(tmp_path / "elsewhere")
 
 
@@ -149,7 +149,7 @@ def test_latency_restores_threads_and_mode() -> None:
         torch.set_num_threads(before)
     assert seen == {(1, False)}
     assert model.training
-    with pytest.raises(Fault, match="no examples"):
+    with pytest.raises(UserError, match="no examples"):
         latency_ms(model, [])
 
 

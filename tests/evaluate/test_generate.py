@@ -24,10 +24,10 @@ from transformers import (
     T5ForConditionalGeneration,
 )
 
-from stillery.data.examples import Examples
-from stillery.data.tokens import Tokens, tokenise
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.encode import Tokens, tokenise
+from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, end_ids, generate, generate_ids
-from stillery.faults import Fault
 from stillery.models.export import export
 
 FAMILIES = ["t5", "bart", "gpt2", "llama"]
@@ -295,24 +295,24 @@ def test_a_batch_that_does_not_fit_is_written_in_halves(
 def test_what_cannot_be_generated(
     bert: BertForSequenceClassification, gpt2: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens
 ) -> None:
-    with pytest.raises(Fault, match="BertForSequenceClassification writes no text"):
+    with pytest.raises(UserError, match="BertForSequenceClassification writes no text"):
         ids_of(bert, tokenizer, tokens)
     longest = int(tokens.lengths.max())
-    with pytest.raises(Fault, match=f"40 positions, too few for prompts of up to {longest} tokens and 30 new ones"):
+    with pytest.raises(UserError, match=f"40 positions, too few for prompts of up to {longest} tokens and 30 new ones"):
         ids_of(gpt2, tokenizer, tokens, Decoding(max_new_tokens=30))
     assert ids_of(gpt2, tokenizer, tokens, Decoding(beams=1, max_new_tokens=40 - longest))
     gap = Tokens(flat=np.arange(3, dtype=np.int32), offsets=np.array([0, 2, 2, 3]), types=None, truncated=0)
-    with pytest.raises(Fault, match="1 of 3 prompts have no tokens to start from, the first is that of row 2"):
+    with pytest.raises(UserError, match="1 of 3 prompts have no tokens to start from, the first is that of row 2"):
         ids_of(gpt2, tokenizer, gap)
     none = Tokens(flat=np.zeros(0, dtype=np.int32), offsets=np.zeros(1, dtype=np.int64), types=None, truncated=0)
-    with pytest.raises(Fault, match="no examples"):
+    with pytest.raises(UserError, match="no examples"):
         ids_of(gpt2, tokenizer, none)
 
 
 def test_an_encoder_decoder_needs_a_start_token(tokenizer: PreTrainedTokenizerBase, tokens: Tokens) -> None:
     model = tiny("t5", tokenizer)
     model.config.decoder_start_token_id = model.generation_config.decoder_start_token_id = None
-    with pytest.raises(Fault, match="no decoder_start_token_id"):
+    with pytest.raises(UserError, match="no decoder_start_token_id"):
         ids_of(model, tokenizer, tokens)
 
 
@@ -330,5 +330,5 @@ def test_an_encoder_decoder_needs_a_start_token(tokenizer: PreTrainedTokenizerBa
     ],
 )
 def test_decoding_that_makes_no_sense(settings: dict[str, Any], says: str) -> None:
-    with pytest.raises(Fault, match=says):
+    with pytest.raises(UserError, match=says):
         Decoding(**settings)

@@ -5,10 +5,10 @@ import pytest
 from scipy import stats
 from sklearn.metrics import f1_score, matthews_corrcoef
 
-from stillery.data.labels import Labels
+from stillery.data.schema.labels import Labels
+from stillery.errors import UserError
 from stillery.evaluate.bootstrap import replicates
 from stillery.evaluate.metrics import agreement, difference, interval, main_metric, majority_collapse, score
-from stillery.faults import Fault
 
 TWO = Labels(names=("no", "yes"), regression=False)
 FOUR = Labels(names=("a", "b", "c", "d"), regression=False)
@@ -198,16 +198,16 @@ def test_too_few_examples_for_a_correlation(count: int) -> None:
 )
 def test_wrong_metrics_are_faults(labels: Labels, metrics: list[str], line: str) -> None:
     width = 1 if labels.regression else labels.count
-    with pytest.raises(Fault, match=line):
+    with pytest.raises(UserError, match=line):
         score(np.array([0, 1]), np.zeros((2, width)), labels, metrics)
 
 
 def test_broken_outputs_are_faults() -> None:
-    with pytest.raises(Fault, match="not finite for 1 of 2"):
+    with pytest.raises(UserError, match="not finite for 1 of 2"):
         score(np.array([0, 1]), np.array([[np.nan, 0.0], [0.0, 1.0]]), TWO)
-    with pytest.raises(Fault, match="no examples"):
+    with pytest.raises(UserError, match="no examples"):
         score(np.zeros(0), np.zeros((0, 2)), TWO)
-    with pytest.raises(Fault, match="3 predictions"):
+    with pytest.raises(UserError, match="3 predictions"):
         score(np.array([0, 1]), np.zeros((3, 2)), TWO)
-    with pytest.raises(Fault, match="needs 2 per example"):
+    with pytest.raises(UserError, match="needs 2 per example"):
         score(np.array([0, 1]), np.zeros((2, 3)), TWO)

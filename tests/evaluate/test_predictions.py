@@ -15,10 +15,10 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from stillery.data.examples import Examples
-from stillery.data.files import read_batches
-from stillery.data.labels import Labels
-from stillery.data.tokens import tokenise
+from stillery.data.readers.files import read_batches
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
+from stillery.data.tokens.encode import tokenise
 from stillery.evaluate.predictions import predict_logits, probabilities, write_predictions
 
 

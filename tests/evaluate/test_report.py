@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from stillery.data.labels import Labels
+from stillery.data.schema.labels import Labels
 from stillery.evaluate.report import evaluation, table
 
 TWO = Labels(names=("no", "yes"), regression=False)

@@ -7,11 +7,11 @@ import pyarrow.parquet as pq
 import pytest
 from sklearn.metrics import accuracy_score, f1_score
 
-from stillery.data.labels import Labels
+from stillery.data.schema.labels import Labels
+from stillery.errors import UserError
 from stillery.evaluate.metrics import agreement, difference, interval, main_metric, majority_collapse, predicted, score
 from stillery.evaluate.predictions import probabilities, write_predictions
 from stillery.evaluate.report import evaluation
-from stillery.faults import Fault
 
 THREE = Labels(names=("a", "b", "c"), multi=True)
 ONE = Labels(names=("spam",), multi=True)
@@ -99,7 +99,7 @@ def test_a_model_is_as_good_as_itself() -> None:
 
 @pytest.mark.parametrize(("metric", "line"), [("f1", "not defined for several labels"), ("f1_mikro", "'f1_micro'")])
 def test_wrong_metrics_are_faults(metric: str, line: str) -> None:
-    with pytest.raises(Fault, match=line):
+    with pytest.raises(UserError, match=line):
         score(np.zeros((2, 3)), np.zeros((2, 3)), THREE, [metric])
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stillery.data.tasks import TASKS
+from stillery.data.tasks.load import TASKS
+from stillery.errors import UserError
 from stillery.evaluate.submission import write_submission
-from stillery.faults import Fault
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_every_glue_task_has_its_files():
 
 
 def test_nothing_is_written_when_something_is_wrong(tmp_path):
-    with pytest.raises(Fault, match="needs 2 per example"):
+    with pytest.raises(UserError, match="needs 2 per example"):
         write_submission(tmp_path, "SST-2", np.zeros((3, 3)), TASKS["sst2"])
-    with pytest.raises(Fault, match="sst2 has no leaderboard file 'MNLI-m'; known: SST-2"):
+    with pytest.raises(UserError, match="sst2 has no leaderboard file 'MNLI-m'; known: SST-2"):
         write_submission(tmp_path, "MNLI-m", np.zeros((3, 2)), TASKS["sst2"])
-    with pytest.raises(Fault, match="imdb has no leaderboard file"):
+    with pytest.raises(UserError, match="imdb has no leaderboard file"):
         write_submission(tmp_path, "IMDb", np.zeros((3, 2)), TASKS["imdb"])
     assert not list(tmp_path.iterdir())

@@ -16,8 +16,8 @@ from transformers import (
     T5Config,
 )
 
-from stillery.data.text_tokens import TextTokens
-from stillery.data.tokens import Tokens
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.text_encode import TextTokens
 from stillery.evaluate.text_loss import token_loss
 
 IDS: dict[str, Any] = {"vocab_size": 30, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": 1}

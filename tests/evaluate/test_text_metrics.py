@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
+from stillery.errors import UserError
 from stillery.evaluate.text_metrics import TextScores, label_accuracy, perplexity, text_difference, text_scores
-from stillery.faults import Fault
 
 OUTPUTS = [
     "The cat sat on the mat .",
@@ -151,7 +151,7 @@ def test_nothing_is_said_about_outputs_that_look_tokenised(caplog: pytest.LogCap
     ],
 )
 def test_what_cannot_be_scored(outputs: list[str], references: list[list[str]], says: str) -> None:
-    with pytest.raises(Fault, match=says):
+    with pytest.raises(UserError, match=says):
         text_scores(outputs, references)
 
 
@@ -159,7 +159,7 @@ def test_without_sacrebleu(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in [name for name in sys.modules if name.split(".")[0] == "sacrebleu"]:
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "sacrebleu", None)
-    with pytest.raises(Fault, match=r'install with: pip install "stillery\[generation\]"'):
+    with pytest.raises(UserError, match=r'install with: pip install "stillery\[generation\]"'):
         text_scores(["a"], [["a"]])
     assert label_accuracy(["a"], ["a"]).tolist() == [0]
 
@@ -171,9 +171,9 @@ def test_label_words() -> None:
     assert found.dtype == np.int64
     assert found.tolist() == [1, 0, -1, -1, 2]
     assert (found == np.array([1, 0, 1, 0, 0])).mean() == pytest.approx(0.4)
-    with pytest.raises(Fault, match="different and not empty"):
+    with pytest.raises(UserError, match="different and not empty"):
         label_accuracy([], ["yes", "Yes "])
-    with pytest.raises(Fault, match="different and not empty"):
+    with pytest.raises(UserError, match="different and not empty"):
         label_accuracy([], ["yes", ""])
 
 

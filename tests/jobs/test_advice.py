@@ -6,8 +6,8 @@ import pytest
 
 from stillery import methods
 from stillery.jobs.advice import RunAdvice
-from stillery.jobs.method import resolved_method
-from stillery.jobs.settings import Distill, Finetune, resolve
+from stillery.jobs.config.resolved import resolved_method
+from stillery.jobs.config.settings import Distill, Finetune, resolve
 from stillery.parts.pseudo import FIT
 
 

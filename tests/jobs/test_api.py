@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import stillery
-from stillery.faults import Fault
+from stillery.errors import UserError
 
 
 def test_the_whole_job_from_python(tiny_teacher, reviews, tmp_path):
@@ -36,7 +36,7 @@ def test_a_run_file_and_resume_from_python(tiny_teacher, reviews, tmp_path):
 
 
 def test_faults_are_exceptions_with_all_lines(tiny_teacher, tmp_path):
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         stillery.distill(teacher=tiny_teacher, data="nowhere.csv", layer=2, lr=0, out=tmp_path / "x")
     assert raised.value.lines == (
         "layer is not a setting: did you mean 'layers'?",
@@ -45,17 +45,17 @@ def test_faults_are_exceptions_with_all_lines(tiny_teacher, tmp_path):
         "--layers is not given: how many of the teacher's 4 layers should the student have?",
     )
     assert not (tmp_path / "x").exists()
-    with pytest.raises(Fault, match="neither data"):
+    with pytest.raises(UserError, match="neither data"):
         stillery.score(tiny_teacher)
-    with pytest.raises(Fault, match="modle is not a setting"):
+    with pytest.raises(UserError, match="modle is not a setting"):
         stillery.finetune(modle=tiny_teacher, out=tmp_path / "x", data="a.csv", model=tiny_teacher)
 
 
 @pytest.mark.parametrize("size", [0, -1])
 def test_batch_sizes_are_checked(tiny_teacher, reviews, tmp_path, size):
-    with pytest.raises(Fault, match="batch size"):
+    with pytest.raises(UserError, match="batch size"):
         stillery.score(tiny_teacher, data=reviews, batch_size=size)
-    with pytest.raises(Fault, match="batch size"):
+    with pytest.raises(UserError, match="batch size"):
         stillery.predict(tiny_teacher, data=reviews, out=tmp_path / "out.csv", batch_size=size)
     assert not list(tmp_path.iterdir())
 

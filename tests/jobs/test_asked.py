@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from stillery.faults import Fault
-from stillery.jobs.runfile import ask, read_toml, to_toml
-from stillery.jobs.settings import Distill, Finetune, resolve, scoring_settings
+from stillery.errors import UserError
+from stillery.jobs.config.run_file import ask, read_toml, to_toml
+from stillery.jobs.config.settings import Distill, Finetune, resolve, scoring_settings
 from stillery.setting import option_name
 
 GIVEN = {"teacher": "t", "data": "d.csv", "layers": 2}
@@ -18,10 +18,10 @@ GIVEN = {"teacher": "t", "data": "d.csv", "layers": 2}
 
 def test_what_is_wrong_holds_its_default_and_the_rest_is_kept():
     asked = resolve(Distill, GIVEN | {"lr": -1, "epochs": 3})
-    assert asked.faults == ("lr is -1.0: it must be more than 0",) and asked.wrong == {"lr"}
+    assert asked.errors == ("lr is -1.0: it must be more than 0",) and asked.wrong == {"lr"}
     assert (asked.run.training.lr, asked.run.training.epochs) == (5e-5, 3)
     assert asked.clear("epochs", "layers") and not asked.clear("epochs", "lr")
-    assert asked.gathered().lines == list(asked.faults)
+    assert asked.gathered().lines == list(asked.errors)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +41,7 @@ def test_what_is_wrong_holds_its_default_and_the_rest_is_kept():
     ],
 )
 def test_each_kind_of_value_is_checked(name, value, words):
-    (line,) = resolve(Distill, GIVEN | {name: value}).faults
+    (line,) = resolve(Distill, GIVEN | {name: value}).errors
     assert line.startswith(f"{name} is ") and words in line
 
 
@@ -54,8 +54,8 @@ def test_whole_numbers_will_do_for_numbers_and_lists_for_tuples():
 def test_a_fault_calls_a_setting_as_the_user_did(tmp_path: Path):
     file = tmp_path / "run.toml"
     file.write_text('lr = 0\nepochs = 0\nteacher = "t"\ndata = "d.csv"\n')
-    faults = ask(Distill, {"epochs": 0, "batch_size": 0}, file, option_name).faults
-    assert faults == (
+    errors = ask(Distill, {"epochs": 0, "batch_size": 0}, file, option_name).errors
+    assert errors == (
         "--epochs is 0: it must be at least 1",
         "--batch-size is 0: it must be at least 1",
         f"{file}: lr is 0.0: it must be more than 0",
@@ -87,7 +87,7 @@ def test_what_is_said_beside_a_run_file_wins(tmp_path: Path):
     ],
 )
 def test_a_run_is_read_back_from_its_file(tmp_path: Path, asked):
-    assert not asked.faults
+    assert not asked.errors
     (tmp_path / "run.toml").write_text(to_toml(asked.run))
     again = ask(type(asked.run), {}, tmp_path / "run.toml")
     assert again == dataclasses.replace(asked, run=again.run) and again.run == asked.run
@@ -104,13 +104,13 @@ def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 def test_a_run_file_that_is_no_text_is_refused(tmp_path: Path):
     (tmp_path / "run.toml").write_bytes(b"\xff\xfe")
-    with pytest.raises(Fault, match=r"run.toml: not UTF-8 text"):
+    with pytest.raises(UserError, match=r"run.toml: not UTF-8 text"):
         read_toml(tmp_path / "run.toml")
 
 
 def test_scoring_settings():
     assert scoring_settings({"data": "d.csv", "task": None, "max_length": 9})[0].max_length == 9
-    with pytest.raises(Fault) as raised:
+    with pytest.raises(UserError) as raised:
         scoring_settings({"data": "d.csv", "task": "imdb", "max_length": 1, "txet": "a"}, option_name)
     assert raised.value.lines == (
         "--txet is not a setting: did you mean 'text'?",

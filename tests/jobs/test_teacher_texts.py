@@ -13,11 +13,11 @@ import torch
 from text_tokenizers import word_tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BartConfig, GPT2Config, T5Config
 
-from stillery.data.text_examples import TextExamples
+from stillery.data.schema.text_examples import TextExamples
+from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate_ids
-from stillery.faults import Fault
 from stillery.jobs import teacher_texts as room
-from stillery.jobs.settings import DataSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, TextSettings
 from stillery.jobs.teacher_texts import teacher_texts
 from stillery.jobs.text_inputs import Reading
 from stillery.models.load import Loaded
@@ -177,7 +177,7 @@ def test_sources_without_a_text_are_left_out(
     assert found.tokens.ids == examples.ids[3:]
     assert "writes nothing for 1 of 20 sources" in capsys.readouterr().err
     monkeypatch.setattr(room, "generate_ids", lambda *_, **__: [[END]] * 20)
-    with pytest.raises(Fault, match="nothing to learn"):
+    with pytest.raises(UserError, match="nothing to learn"):
         teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 8)
 
 

@@ -7,13 +7,13 @@ import pytest
 import torch
 from real_teacher import RealTeacher
 
-from stillery.data.batches import collate
-from stillery.data.tasks import load_task
-from stillery.data.tokens import tokenise
+from stillery.data.tasks.load import load_task
+from stillery.data.tokens.batches import collate
+from stillery.data.tokens.encode import tokenise
+from stillery.losses import Mixed
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
 from stillery.models.trace import Wanted
-from stillery.terms import Mixed
 from stillery.train.objective import Needs
 from stillery.train.teacher import LiveTeacher
 

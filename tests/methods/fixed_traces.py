@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from stillery import methods
+from stillery.losses import Between, Mixed, judges_of, modules_of
 from stillery.models.trace import Stack, Trace
 from stillery.recipe import Clock, Stage
-from stillery.terms import Between, Mixed, judges_of, modules_of
 
 LENGTHS = (7, 4, 2)
 PARTNER = (1, 2, 0)

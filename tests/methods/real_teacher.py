@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from stillery.data.batches import Batch
+from stillery.data.tokens.batches import Batch
+from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.models.trace import Trace
-from stillery.terms import Mixed
 
 
 @dataclass(frozen=True)

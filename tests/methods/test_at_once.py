@@ -8,10 +8,10 @@ from functools import partial
 import pytest
 import torch
 
+from stillery.losses import stage_terms
 from stillery.models.trace import Stack, Trace
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Clock, Match, Stage
-from stillery.terms import stage_terms
 
 BATCH, TOKENS, OURS, THEIRS = 5, 7, 8, 12
 

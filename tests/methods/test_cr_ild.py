@@ -31,12 +31,12 @@ from plain_numpy import (
 from scipy.optimize import linprog
 
 from stillery import methods
-from stillery.faults import Fault
+from stillery.errors import UserError
+from stillery.losses import Mixed
 from stillery.models.load import load_classifier
 from stillery.models.trace import Stack, Trace, trace
 from stillery.parts.mix import draw, mixed_mask, mixup
 from stillery.recipe import Clock, Shown
-from stillery.terms import Mixed
 
 NAMES = ("l-ild", "u-ild", "emd-ild", "cr-ild")
 ROWS = {"tokens": words, "pool": pooled, "patience": first}
@@ -158,9 +158,9 @@ def test_stop_gradient_keeps_the_plain_view_out_of_the_gradient() -> None:
 
 def test_mixed_views_have_to_be_given() -> None:
     at = case()
-    with pytest.raises(Fault, match="mixed examples"):
+    with pytest.raises(UserError, match="mixed examples"):
         methods.terms("cr-ild", at.student["plain"], at.teacher["plain"], at.batch, Clock())
-    with pytest.raises(Fault, match="how they are mixed"):
+    with pytest.raises(UserError, match="how they are mixed"):
         methods.terms("cr-ild", at.student, at.teacher, at.batch, Clock(), hidden_weight=0)
 
 

@@ -11,9 +11,9 @@ from fixed_traces import Case, case
 from plain_numpy import seen, soft
 
 from stillery import methods
+from stillery.losses import stage_terms
 from stillery.models.trace import Trace
 from stillery.recipe import Clock, Need
-from stillery.terms import stage_terms
 
 SIZES = [(2, 4), (3, 6), (2, 6)]
 

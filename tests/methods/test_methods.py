@@ -8,7 +8,7 @@ import typing
 import pytest
 
 from stillery import methods
-from stillery.faults import Fault
+from stillery.errors import UserError
 
 
 def test_names() -> None:
@@ -65,12 +65,12 @@ def test_options_from_text_have_the_types_of_the_signature() -> None:
     ],
 )
 def test_wrong_options_are_faults(name: str, options: dict[str, object], words: str) -> None:
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UserError, match=words):
         methods.build(name, options)
 
 
 def test_all_wrong_options_are_reported_together() -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         methods.build("kd", {"temprature": 3, "square": "maybe"})
     assert len(caught.value.lines) == 2
 

@@ -9,10 +9,10 @@ from changed_options import Options
 from fixed_traces import case
 from plain_numpy import hard, linear, pooled, same, seen, soft, unit
 
+from stillery.losses import stage_terms
 from stillery.parts import distance, pair, represent
 from stillery.parts.project import Projection, both
 from stillery.recipe import Clock, Match, Stage
-from stillery.terms import stage_terms
 
 SIZES = [(2, 4, 12), (2, 4, 8), (3, 6, 8)]
 

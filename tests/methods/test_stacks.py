@@ -7,12 +7,12 @@ from dataclasses import replace
 import pytest
 
 from stillery import methods
-from stillery.faults import Fault
+from stillery.errors import UserError
+from stillery.overrides import Switches, switched
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Clock, Match, Recipe, Stage
 from stillery.stacks import on_stacks
-from stillery.switches import Switches, switched
-from stillery.train.needs import rows_of
+from stillery.train.step_plan import rows_of
 
 REFUSED = {"pkd", "alp-kd", "ckd-combine", "ild-rtc", "ild-top", "simkd", "codir", "universal-kd"}
 ALLOWED = [name for name in methods.names() if name not in REFUSED]
@@ -80,7 +80,7 @@ def test_stacks_draw_independently(name: str) -> None:
 @pytest.mark.parametrize("kind", ["decoder", "encoder-decoder"])
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_makes_no_sense_is_refused_in_a_line(name: str, kind: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         on_stacks(methods.build(name), kind)
     assert all("a model that writes text has none" in line for line in caught.value.lines)
     if name in ("pkd", "alp-kd"):
@@ -100,9 +100,9 @@ def test_what_makes_no_sense_is_refused_in_a_line(name: str, kind: str) -> None:
     ],
 )
 def test_stacks_that_are_not_there(kind: str, stacks: dict, words: str) -> None:
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UserError, match=words):
         on_stacks(methods.build("l-ild"), kind, **stacks)
-    with pytest.raises(Fault, match="compares no attention"):
+    with pytest.raises(UserError, match="compares no attention"):
         on_stacks(methods.build("layer-forward"), "encoder-decoder", cross_attention=True)
 
 

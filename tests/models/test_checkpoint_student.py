@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoModel, PreTrainedTokenizerBase
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.load import Loaded, check_same_tokenizer, load_classifier, load_encoder
 from stillery.models.student import build_from_checkpoint
 from stillery.models.trace import trace
@@ -66,7 +66,7 @@ def test_a_checkpoint_of_each_family_starts_as_it_is(
 
 def test_other_depths_are_refused(teacher_folder: Path, distilbert: Path) -> None:
     teacher, checkpoint = load_classifier(str(teacher_folder)), load_encoder(str(distilbert))
-    with pytest.raises(Fault, match=r"--layers 3: .* has 2; leave --layers out") as caught:
+    with pytest.raises(UserError, match=r"--layers 3: .* has 2; leave --layers out") as caught:
         build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=3)
     assert len(caught.value.lines) == 1
 
@@ -74,7 +74,7 @@ def test_other_depths_are_refused(teacher_folder: Path, distilbert: Path) -> Non
 def test_a_checkpoint_deeper_than_the_teacher_is_refused(teacher_folder: Path, make: Any, save: Any) -> None:
     deep = save("deep", make("distilbert", vocab_size=VOCABULARY, n_layers=5).base_model)
     teacher, checkpoint = load_classifier(str(teacher_folder)), load_encoder(str(deep))
-    with pytest.raises(Fault, match="has 5 layers, the teacher only 4: a student cannot be deeper"):
+    with pytest.raises(UserError, match="has 5 layers, the teacher only 4: a student cannot be deeper"):
         build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=None)
 
 
@@ -84,7 +84,7 @@ def test_another_vocabulary_is_refused(teacher_folder: Path, make: Any, save: An
     checkpoint.tokenizer.add_tokens(["stillery"])
     checkpoint.tokenizer.save_pretrained(other)
     teacher, checkpoint = load_classifier(str(teacher_folder)), load_encoder(str(other))
-    with pytest.raises(Fault, match=r"\(30522 tokens\) and .* \(30523 tokens\) differ in 1 entries") as caught:
+    with pytest.raises(UserError, match=r"\(30522 tokens\) and .* \(30523 tokens\) differ in 1 entries") as caught:
         build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=None)
     assert len(caught.value.lines) == 1
 
@@ -97,5 +97,5 @@ def test_the_same_vocabulary_split_differently_is_refused(teacher_folder: Path, 
     config = json.loads((distilbert / "tokenizer_config.json").read_text(encoding="utf-8"))
     (distilbert / "tokenizer_config.json").write_text(json.dumps(config | {"do_lower_case": False}), encoding="utf-8")
     teacher, checkpoint = load_classifier(str(teacher_folder)), load_encoder(str(distilbert))
-    with pytest.raises(Fault, match="split text differently"):
+    with pytest.raises(UserError, match="split text differently"):
         check_same_tokenizer(teacher, checkpoint)

@@ -15,10 +15,10 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stillery.models.attention_heads import Kept, strongest
 from stillery.models.axes import axes_of, head_size, place_of
 from stillery.models.family import layout_of, sizes, stacks_of
-from stillery.models.generator import build_generator, generator_sizes
-from stillery.models.heads import Kept, strongest
+from stillery.models.generator_student import build_generator, generator_sizes
 from stillery.models.importance import Importance, measure
 from stillery.models.load import Loaded
 from stillery.models.student import Student, StudentShape, build, student_sizes

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import XLNetConfig
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.family import (
     FAMILIES,
     Sizes,
@@ -19,8 +19,8 @@ from stillery.models.family import (
     sizes,
     stacks_of,
 )
-from stillery.models.layout import GENERATORS
 from stillery.models.load import Loaded
+from stillery.models.stack_layout import GENERATORS
 
 
 @pytest.mark.parametrize("pad", [0, 1, 3])
@@ -51,10 +51,10 @@ def test_every_tensor_is_in_one_place(teacher: Loaded, kind: Any) -> None:
 
 
 def test_an_unknown_family_is_refused_by_name() -> None:
-    with pytest.raises(Fault, match="somewhere: model type 'xlnet' is not supported") as caught:
+    with pytest.raises(UserError, match="somewhere: model type 'xlnet' is not supported") as caught:
         family_of(XLNetConfig(), "somewhere")
     assert all(name in caught.value.lines[0] for name in FAMILIES)
-    with pytest.raises(Fault, match="somewhere: model type 'xlnet' is not supported") as caught:
+    with pytest.raises(UserError, match="somewhere: model type 'xlnet' is not supported") as caught:
         kind_of(XLNetConfig(), "somewhere")
     assert all(name in caught.value.lines[0] for name in (*FAMILIES, *GENERATORS))
 
@@ -65,7 +65,7 @@ def test_a_model_that_writes_text_is_no_classifier(make_writer: Any, name: str) 
     stacks = ("encoder", "decoder") if name in ("t5", "mt5", "bart") else ("decoder",)
     assert stacks_of(config) == stacks
     assert kind_of(config) == "-".join(stacks)
-    with pytest.raises(Fault, match=f"here: a {name} model writes text, here a classifier is needed"):
+    with pytest.raises(UserError, match=f"here: a {name} model writes text, here a classifier is needed"):
         family_of(config, "here")
 
 

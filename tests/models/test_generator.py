@@ -10,10 +10,9 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from stillery.faults import Fault
-from stillery.models.choices import LAYER_CHOICES
+from stillery.errors import UserError
 from stillery.models.family import Sizes, layer_modules, layout_of, sizes, stacks_of
-from stillery.models.generator import (
+from stillery.models.generator_student import (
     build_generator,
     check_same_outputs,
     choose_stack_layers,
@@ -23,6 +22,7 @@ from stillery.models.generator import (
 )
 from stillery.models.importance import measure
 from stillery.models.load import Loaded
+from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.student import Student, StudentShape
 from stillery.models.trace import Wanted, trace
 
@@ -111,7 +111,7 @@ def test_layers_are_chosen_by_the_forward_map(make_writer: Any) -> None:
     assert choose_stack_layers("even", wanted, config) == {"encoder": [3, 6, 8], "decoder": [4, 8, 12]}
     released = {"encoder": [1, 4, 8], "decoder": [1, 7, 12]}
     assert choose_stack_layers("even", wanted, config, released) == released
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         choose_stack_layers("even", wanted, config, {"encoder": [1, 9, 2], "decoder": [1, 2]})
     assert list(caught.value.lines) == [
         "layers 1,9,2: the encoder has layers 1 to 8",
@@ -201,14 +201,14 @@ def test_other_heads_at_the_same_width(make_writer: Any) -> None:
     ],
 )
 def test_sizes_that_cannot_be(make_writer: Any, name: str, shape: dict[str, int], said: str) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         generator_sizes(StudentShape(**shape), make_writer(name).config, "t")
     assert any(said in line for line in caught.value.lines)
 
 
 def test_a_classifier_is_no_source(make: Any, make_writer: Any) -> None:
     wanted = generator_sizes(StudentShape(layers=2), make_writer("gpt2").config, "t")
-    with pytest.raises(Fault, match="a bert model is a classifier, here one that writes text is needed"):
+    with pytest.raises(UserError, match="a bert model is a classifier, here one that writes text is needed"):
         build_generator(source=loaded(make("bert")), wanted=wanted, init="even")
 
 
@@ -249,5 +249,5 @@ def test_another_checkpoint_as_student(make_writer: Any, tokenizer: PreTrainedTo
         (make_writer("t5"), "small is a model of the kind encoder-decoder, teacher of the kind decoder"),
     ]
     for model, said in refused:
-        with pytest.raises(Fault, match=said):
+        with pytest.raises(UserError, match=said):
             generator_from_checkpoint(teacher=teacher, checkpoint=loaded(model, tokenizer, "small"))

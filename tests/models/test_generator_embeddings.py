@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.family import layer_modules, stacks_of
-from stillery.models.generator import build_generator, generator_sizes, is_tied
+from stillery.models.generator_student import build_generator, generator_sizes, is_tied
 from stillery.models.load import Loaded
 from stillery.models.student import Student, StudentShape
 from stillery.models.trace import trace
@@ -28,7 +28,7 @@ def student_of(source: Loaded, init: str = "even", **options: Any) -> Student:
 def test_a_head_is_tied_as_asked(writer: Loaded, texts: dict[str, Tensor], tie: bool, tmp_path: Path) -> None:
     theirs, before, stated = writer.model, is_tied(writer.model), writer.model.config.tie_word_embeddings
     if len(stacks_of(theirs.config)) == 2 and tie != before:
-        with pytest.raises(Fault, match=rf"--{'' if tie else 'no-'}tie-embeddings: the head of .* leave it out"):
+        with pytest.raises(UserError, match=rf"--{'' if tie else 'no-'}tie-embeddings: the head of .* leave it out"):
             student_of(writer, tie=tie)
         return
     student = student_of(writer, tie=tie)

@@ -10,11 +10,11 @@ import torch
 from torch import Tensor
 from transformers import DebertaV2Config
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.family import family_of, sizes
 from stillery.models.head import choose_head, reuse_head
 from stillery.models.load import Loaded
-from stillery.models.projected import Head, folded, head_of
+from stillery.models.projected_head import Head, folded, head_of
 from stillery.models.student import build
 from stillery.models.trace import trace
 from stillery.parts.divergence import kl
@@ -88,7 +88,7 @@ def test_a_reused_head_is_a_copy(teacher: Loaded) -> None:
 def test_a_pooler_of_another_family_is_refused(teacher: Loaded, make: Any) -> None:
     own = teacher.model.config.model_type
     other = "distilbert" if own == "bert" else "bert"
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         choose_head(make(other).config, 32, teacher, reuse="pooler+linear", projector="mlp")
     pooler, projector = caught.value.lines
     assert pooler == (
@@ -118,7 +118,7 @@ def test_the_classifier_of_another_family_is_reused(
 
 def test_another_number_of_labels_is_refused(teacher: Loaded, make: Any) -> None:
     name = teacher.name.removeprefix("teacher-")
-    with pytest.raises(Fault, match="the student has 2 labels, the teacher's classifier 3; use --head fresh"):
+    with pytest.raises(UserError, match="the student has 2 labels, the teacher's classifier 3; use --head fresh"):
         reuse_head(make(name, num_labels=2), teacher, freeze=False)
 
 
@@ -126,5 +126,5 @@ def test_a_pooler_that_ends_otherwise_is_refused(make: Any, tokenizer: Any) -> N
     teacher = Loaded(model=make("deberta-v2"), tokenizer=tokenizer, name="t", missing=frozenset())
     other = DebertaV2Config(**(teacher.model.config.to_dict() | {"pooler_hidden_act": "tanh"}))
     assert choose_head(other, 32, teacher).reuse == "linear"
-    with pytest.raises(Fault, match="the student's pooler ends in tanh, the teacher's in gelu"):
+    with pytest.raises(UserError, match="the student's pooler ends in tanh, the teacher's in gelu"):
         choose_head(other, 32, teacher, reuse="pooler+linear")

@@ -13,13 +13,13 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.describe import describe
 from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, load_student, reuse_head
 from stillery.models.load import Loaded, load_classifier, load_encoder
-from stillery.models.projected import Head, exported_parameters, folded, head_of, is_custom
+from stillery.models.projected_head import Head, exported_parameters, folded, head_of, is_custom
 from stillery.models.student import build
 from stillery.models.trace import trace
 
@@ -85,7 +85,7 @@ def test_a_custom_student_is_a_teacher_and_a_source(
     # Of a custom head the linear classifier is reused, and the rest refused.
     head = choose_head(loaded.model.config, 32, loaded)
     assert head == Head(reuse="linear", projector=None, width=32)
-    with pytest.raises(Fault, match="is a custom one, its pooler does not stand alone; use --reuse linear"):
+    with pytest.raises(UserError, match="is a custom one, its pooler does not stand alone; use --reuse linear"):
         choose_head(loaded.model.config, 32, loaded, reuse="pooler+linear")
     for source in (loaded, load_encoder(str(saved))):
         made = build(teacher=loaded, source=source, wanted=sizes(loaded.model.config), init="even")
@@ -117,7 +117,7 @@ def test_other_labels_give_a_new_classifier(saved: Path) -> None:
 )
 def test_a_damaged_folder_is_one_line(saved: Path, damage: Any, words: str) -> None:
     damage(saved)
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         load_classifier(str(saved))
     assert len(caught.value.lines) == 1 and words in caught.value.lines[0]
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 from transformers import AutoModelForSequenceClassification, PreTrainedTokenizerBase
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
 from stillery.models.load import Loaded, load_classifier
-from stillery.models.projected import exported_parameters, folded, head_of, is_custom
+from stillery.models.projected_head import exported_parameters, folded, head_of, is_custom
 from stillery.models.student import build
 from stillery.models.trace import trace
 from stillery.train.optimiser import adamw
@@ -132,7 +132,7 @@ def test_the_projector_is_a_function_of_the_seed(teacher: Loaded, kind: Any) -> 
 def test_what_cannot_fold_is_refused(
     teacher: Loaded, width: int, reuse: str | None, projector: str | None, words: list[str]
 ) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         choose_head(teacher.model.config, width, teacher, reuse=reuse, projector=projector)
     assert len(caught.value.lines) == len(words)
     for line, start in zip(caught.value.lines, words, strict=True):

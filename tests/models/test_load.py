@@ -16,10 +16,10 @@ import pytest
 import torch
 from transformers import XLNetConfig
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.describe import describe
 from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_tokenizer
-from stillery.models.place import PACKAGED, model_folder
+from stillery.models.locate import PACKAGED, model_folder
 
 VOCABULARY = 30522
 LOADERS: list[Callable[[str], Any]] = [load_classifier, load_encoder, describe]
@@ -32,7 +32,7 @@ def folder(make: Any, save: Any) -> Path:
 
 
 def fault_of(load: Callable[[str], Any], name: object) -> str:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         load(str(name))
     (line,) = caught.value.lines
     assert str(name) in line
@@ -71,7 +71,7 @@ def test_no_such_folder(load: Callable[[str], Any], tmp_path: Path) -> None:
 
 
 def test_no_name() -> None:
-    with pytest.raises(Fault, match="name is empty"):
+    with pytest.raises(UserError, match="name is empty"):
         load_classifier("")
 
 
@@ -236,13 +236,13 @@ def test_packaged_weights_that_are_not_there(
 def test_a_hub_name_without_a_connection(tmp_path: Path) -> None:
     code = """
 import sys
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.load import load_classifier
 for name in sys.argv[1:]:
     try:
         load_classifier(name)
-    except Fault as fault:
-        print(*fault.lines, sep="|")
+    except UserError as error:
+        print(*error.lines, sep="|")
 """
     names = ["someone/some-model", "some-model", "not a name!"]
     environment = os.environ | {"HF_HUB_OFFLINE": "1", "HF_HOME": str(tmp_path)}

@@ -23,10 +23,10 @@ from transformers import (
 )
 
 from stillery.cli.layers import layers
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.describe import describe
 from stillery.models.export import export
-from stillery.models.generator import build_generator, generator_sizes
+from stillery.models.generator_student import build_generator, generator_sizes
 from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_generator, model_kind
 from stillery.models.student import StudentShape
 
@@ -110,12 +110,12 @@ def test_a_decoder_without_a_padding_token_pads_with_its_end(
     assert found.tokenizer(["a", "a film"], padding=True)["attention_mask"] != [[1, 1], [1, 1]]
     make_writer("t5", vocab_size=VOCABULARY).save_pretrained(tmp_path / "t5")
     unpadded.save_pretrained(tmp_path / "t5")
-    with pytest.raises(Fault, match="has no padding token"):
+    with pytest.raises(UserError, match="has no padding token"):
         load_generator(str(tmp_path / "t5"))
 
 
 def fault_of(load: Any, name: object) -> str:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         load(str(name))
     (line,) = caught.value.lines
     assert str(name) in line

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.family import Sizes, sizes
 from stillery.models.load import Loaded
 from stillery.models.student import Student, StudentShape, build, choose_layers, student_sizes
@@ -160,7 +160,7 @@ def test_labels_are_the_teachers_where_the_layers_are_another_models(make: Any, 
 def test_grouped_albert_is_not_cut(make: Any, tokenizer: Any) -> None:
     model = make("albert", num_hidden_groups=2)
     teacher = Loaded(model=model, tokenizer=tokenizer, name="grouped", missing=frozenset())
-    with pytest.raises(Fault, match=r"grouped: .*several layer groups"):
+    with pytest.raises(UserError, match=r"grouped: .*several layer groups"):
         student_of(teacher)
     whole = student_of(teacher, layers=4)
     assert "copied from grouped" in whole.origin[0]
@@ -189,8 +189,8 @@ def test_sizes_follow_the_width(teacher: Loaded) -> None:
 
 
 def test_faults_of_a_shape_are_reported_together(teacher: Loaded) -> None:
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         student_sizes(StudentShape(layers=5, width=30, heads=4), teacher.model.config, "t")
     assert [line.split(":")[0] for line in caught.value.lines] == ["--layers 5", "width 30 is not divisible by 4 heads"]
-    with pytest.raises(Fault, match="at least one layer"):
+    with pytest.raises(UserError, match="at least one layer"):
         student_sizes(StudentShape(layers=0), teacher.model.config, "t")

@@ -57,7 +57,7 @@ def test_a_change_of_the_embeddings_reaches_every_layer(teacher: Loaded, batch: 
 
 @torch.no_grad()
 def test_the_feature_is_what_the_classifier_receives(teacher: Loaded, batch: dict[str, Tensor]) -> None:
-    from stillery.models.projected import final_linear
+    from stillery.models.projected_head import final_linear
 
     shown = trace(teacher.model, batch, feature=[4])
     linear = final_linear(teacher.model)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.parts import pair
 from stillery.recipe import Clock
 
@@ -52,7 +52,7 @@ def test_other_candidates() -> None:
         j for epoch in range(50) for _, j in pair.random_each_epoch(3, 12, Clock(epoch=epoch), candidates=(2, 5, 9))
     }
     assert drawn == {2, 5, 9}
-    with pytest.raises(Fault, match="only 3"):
+    with pytest.raises(UserError, match="only 3"):
         pair.random_each_epoch(6, 12, Clock(), candidates=(2, 5, 9))
 
 

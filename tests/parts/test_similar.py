@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.bound import asks, check_measured, unmeasured, with_similarity
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.similarity import cka
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Clock, Match, Stage
+from stillery.similarity_pairing import asks, check_measured, unmeasured, with_similarity
 
 
 def total(similarity: np.ndarray, teachers) -> float:
@@ -35,7 +35,7 @@ def test_no_other_choice_in_order_is_more_similar(seed: int, ours: int, theirs: 
 
 
 def test_a_similarity_of_other_depths_is_refused() -> None:
-    with pytest.raises(Fault, match="of 2 x 4 layers, the models have 3 x 4"):
+    with pytest.raises(UserError, match="of 2 x 4 layers, the models have 3 x 4"):
         pair.similar(3, 4, Clock(), similarity=np.zeros((3, 5)).tolist())
 
 
@@ -51,7 +51,7 @@ def test_a_pairing_is_given_what_it_asks_for_and_no_run_trains_without() -> None
     other = Match(name="o", represent=represent.tokens, pair=pair.forward, distance=distance.mse)
     stage = Stage(matches=(match, other))
     assert asks(match) and not asks(other)
-    with pytest.raises(Fault, match="match m: its pairing needs the similarity"):
+    with pytest.raises(UserError, match="match m: its pairing needs the similarity"):
         check_measured([stage])
     assert not asks(unmeasured(match, 2, 4)) and unmeasured(other, 2, 4) is other
     similarity = [[1, 0, 0], [0, 0.1, 0.9]]

@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.parts.divergence import DIVERGENCES
 from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy, token_kl
 
@@ -249,19 +249,19 @@ def test_the_device_is_never_waited_for() -> None:
 def test_shapes_that_do_not_fit_are_refused(name: str) -> None:
     measure = TOKEN_DIVERGENCES[name]
     student, teacher = logits()
-    with pytest.raises(Fault, match=r"student logits \[3, 5, 7\] and teacher logits \[3, 5, 6\]"):
+    with pytest.raises(UserError, match=r"student logits \[3, 5, 7\] and teacher logits \[3, 5, 6\]"):
         measure(student, teacher[..., :-1], MASK)
-    with pytest.raises(Fault, match=r"\[batch, tokens, vocabulary\]"):
+    with pytest.raises(UserError, match=r"\[batch, tokens, vocabulary\]"):
         measure(student[0], teacher[0], MASK[0])
-    with pytest.raises(Fault, match=r"a mask \[3, 4\] for logits \[3, 5, 7\]"):
+    with pytest.raises(UserError, match=r"a mask \[3, 4\] for logits \[3, 5, 7\]"):
         measure(student, teacher, MASK[:, 1:])
-    with pytest.raises(Fault, match="a chunk of 0 tokens"):
+    with pytest.raises(UserError, match="a chunk of 0 tokens"):
         measure(student, teacher, MASK, chunk=0)
 
 
 def test_targets_that_do_not_fit_are_refused() -> None:
     student, _ = logits()
-    with pytest.raises(Fault, match=r"logits \[3, 5, 7\] and targets \[3, 4\]"):
+    with pytest.raises(UserError, match=r"logits \[3, 5, 7\] and targets \[3, 4\]"):
         token_cross_entropy(student, TARGETS[:, 1:])
-    with pytest.raises(Fault, match=r"a mask \[2, 5\] for targets \[3, 5\]"):
+    with pytest.raises(UserError, match=r"a mask \[2, 5\] for targets \[3, 5\]"):
         token_cross_entropy(student, TARGETS, MASK[1:])

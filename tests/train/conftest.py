@@ -10,10 +10,10 @@ import pytest
 import torch
 from transformers import PreTrainedModel
 
-from stillery.data.batches import Batch, collate
-from stillery.data.examples import Examples
-from stillery.data.tasks import load_task
-from stillery.data.tokens import Tokens, tokenise
+from stillery.data.schema.examples import Examples
+from stillery.data.tasks.load import load_task
+from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.models.family import Sizes, sizes
 from stillery.models.load import Loaded, load_classifier
 from stillery.models.student import StudentShape, build, student_sizes

@@ -19,16 +19,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from stillery.data.cache import Cache
-from stillery.data.tasks import load_task
-from stillery.data.tokens import tokenise
+from stillery.data.cache.folder import Cache
+from stillery.data.tasks.load import load_task
+from stillery.data.tokens.encode import tokenise
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import console
 from stillery.train.data import TrainingData
 from stillery.train.loop import accelerator_for
-from stillery.train.store import TeacherStore
-from stillery.train.store_plan import What
 from stillery.train.teacher import LiveTeacher
+from stillery.train.teacher_cache.cache import TeacherStore
+from stillery.train.teacher_cache.contents import What
 
 LOGITS, FIRST, MEAN = What("logits"), What("first"), What("mean")
 KD, PKD, RAIL, LAYERS = {LOGITS}, {LOGITS, FIRST}, {LOGITS, MEAN}, {LOGITS, What("hidden", 2), What("hidden", 4)}
@@ -53,9 +53,9 @@ def fill(scene: str, number: int, cache: Cache, teacher: Loaded, data: TrainingD
         time.sleep(BATCH_SECONDS)
 
     teacher.model.register_forward_pre_hook(look, with_kwargs=True)
-    fault = store.fill(10**9)
+    error = store.fill(10**9)
     found = {
-        "scene": scene, "number": number, "process": os.getpid(), "fault": fault, "seen": sum(seen),
+        "scene": scene, "number": number, "process": os.getpid(), "error": error, "seen": sum(seen),
         "ended": time.time(), "said": said.getvalue(), "keys": [file.folder.name for file in store.files.values()],
     }  # fmt: skip
     # In one piece, so that no two lines are mixed.

@@ -11,10 +11,10 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import declare
-from stillery.data.batches import collate
-from stillery.data.examples import Examples
-from stillery.data.tokens import Tokens
-from stillery.faults import Fault
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.batches import collate
+from stillery.data.tokens.encode import Tokens
+from stillery.errors import UserError
 from stillery.models.load import Loaded
 from stillery.parts import distance, load, pair, represent
 from stillery.recipe import Clock, Match, Representation, Stage
@@ -114,7 +114,7 @@ def test_what_ships_adds_up_or_is_refused(shown: str, reduction: str, parts_and_
             continue
         try:
             found, whole = parts_and_whole(match)
-        except Fault:
+        except UserError:
             continue
         assert found == pytest.approx(whole, rel=1e-5, abs=5e-8), how.word
         done += 1
@@ -129,7 +129,7 @@ def test_what_somebody_else_writes_adds_up_or_is_refused(shown: str, how, parts_
         return
     try:
         found, whole = parts_and_whole(match)
-    except Fault:
+    except UserError:
         # Word relations have more elements of long texts; what has no word for keys cannot leave them out.
         assert shown == "word-relations" or how in (of_rows, added, of_large)
         return
@@ -171,5 +171,5 @@ def test_what_a_mean_is_over_is_found(what: Representation, how, rows: str) -> N
     ],
 )
 def test_what_does_not_add_up_is_refused(what: Representation, how, words: str) -> None:
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UserError, match=words):
         rows_of(match_of(what, how))

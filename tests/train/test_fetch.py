@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from stillery.train import fetch
-from stillery.train.fetch import Fetched
+from stillery.train.cuda import transfer as fetch
+from stillery.train.cuda.transfer import Fetched
 
 
 def test_what_is_on_the_host_is_there() -> None:

@@ -15,16 +15,16 @@ from tiny_writers import FAMILIES, Lesson, batch_of, numbers, texts, writer
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.faults import Fault
+from stillery.errors import UserError
+from stillery.losses import Mixed, stage_terms
 from stillery.models.family import stack_sizes
 from stillery.models.trace import Wanted
+from stillery.overrides import Switches, switched
 from stillery.parts import represent
 from stillery.parts.choices import DIVERGENCES, PAIRINGS
 from stillery.parts.divergence import DIVERGENCES as PLAIN
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.stacks import on_stacks
-from stillery.switches import Switches, switched
-from stillery.terms import Mixed, stage_terms
 from stillery.train import checkpoint
 from stillery.train.check import check_stages
 from stillery.train.loop import accelerator_for, train
@@ -100,7 +100,7 @@ def test_relations_of_shared_keys_have_as_many_heads_as_there_are_keys(heads: in
     batch = batch_of(texts("llama"))
     assert numbers(lesson.losses(batch).terms) == numbers(said.losses(batch).terms)
     stages = Lesson(methods.build("minilm-v2", {"relation_heads": 7}), student, teacher).recipe.stages
-    with pytest.raises(Fault, match=r"7 relation heads do not divide 12, .* the student's key; .* divisor of 12"):
+    with pytest.raises(UserError, match=r"7 relation heads do not divide 12, .* the student's key; .* divisor of 12"):
         check_stages(stages, *sizes, Clock(), configs)
 
 
@@ -500,7 +500,7 @@ def random_lesson() -> Lesson:
 
 def faults_of(recipe: Recipe, student: PreTrainedModel, teacher: PreTrainedModel) -> str:
     configs = student.config, teacher.config
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         check_stages(recipe.stages, *map(stack_sizes, configs), Clock(), configs)
     return str(caught.value)
 
@@ -555,7 +555,7 @@ def test_terms_can_be_recomputed_from_traces(family: str) -> None:
     assert numbers(text) == pytest.approx(
         numbers(Lesson(methods.build("kd"), student, teacher).losses(batch).terms), rel=1e-5
     )
-    with pytest.raises(Fault, match="labels in its inputs"):
+    with pytest.raises(UserError, match="labels in its inputs"):
         methods.terms("kd", replace(shown[0], targets=None), shown[1], batch, Clock())
 
 

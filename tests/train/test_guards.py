@@ -15,21 +15,21 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.batches import collate
+from stillery.data.tokens.batches import collate
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.parts.project import Projection
 from stillery.recipe import Clock, Match, Prediction, Stage
 from stillery.train import guards
-from stillery.train.cut import cut_window
+from stillery.train.guard_measures import Measured, Projected, effective_rank, few_of, gradient_shares
 from stillery.train.loop import Outcome, TrainingData, accelerator_for, train
-from stillery.train.measure import Measured, Projected, effective_rank, few_of, gradient_shares
+from stillery.train.microbatches import cut_window
 from stillery.train.objective import Losses, Objective
-from stillery.train.scores import OneAnswer, Scores
 from stillery.train.settings import Training
 from stillery.train.step import Step
 from stillery.train.teacher import LiveTeacher
+from stillery.train.validation import OneAnswer, Scores
 
 StudentOf = Callable[..., PreTrainedModel]
 FAST = Training(epochs=3, batch_size=8, lr=1e-3, log_every=1, keep="last")

@@ -12,7 +12,7 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.faults import Stopped
+from stillery.errors import Stopped
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.parts import distance, pair, represent

@@ -12,16 +12,16 @@ from scipy.special import log_softmax
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.batches import Batch, collate
-from stillery.data.examples import Examples
-from stillery.data.tokens import Tokens
-from stillery.faults import Fault
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.encode import Tokens
+from stillery.errors import UserError
+from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.models.trace import Wanted
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Clock, Match, Representation, Stage
-from stillery.terms import Mixed
 from stillery.train.check import check_stages
 from stillery.train.objective import Losses, Needs, Objective, needs_of
 from stillery.train.teacher import LiveTeacher
@@ -248,11 +248,11 @@ def test_faults_are_found_before_the_first_step() -> None:
     student, teacher = Sizes(layers=2, width=16, heads=2, inner=32), Sizes(layers=4, width=32, heads=4, inner=64)
     outside = hidden_match(pair=lambda m, n, clock: [(1, n + 1)])
     empty = hidden_match(name="e", pair=lambda m, n, clock: [])
-    with pytest.raises(Fault) as caught:
+    with pytest.raises(UserError) as caught:
         check_stages([Stage(matches=(outside, empty))], student, teacher, Clock())
     text = str(caught.value)
     assert "(1, 5)" in text and "no layer pairs" in text and "no projection" in text
-    with pytest.raises(Fault, match="same name"):
+    with pytest.raises(UserError, match="same name"):
         check_stages([Stage(matches=(outside, outside))], teacher, teacher, Clock())
-    with pytest.raises(Fault, match="none is given"):
+    with pytest.raises(UserError, match="none is given"):
         check_stages([Stage(matches=(empty,))], student, None, Clock())

@@ -11,8 +11,8 @@ from tiny_writers import FAMILIES, PAD, Lesson, batch_of, texts, writer
 
 from stillery import methods
 from stillery.recipe import Clock
-from stillery.train.cut import Part
 from stillery.train.loop import accelerator_for
+from stillery.train.microbatches import Part
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 
 END = 2

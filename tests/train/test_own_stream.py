@@ -7,8 +7,8 @@ from contextlib import contextmanager
 import pytest
 import torch
 
-from stillery.train import stream
-from stillery.train.stream import own_stream
+from stillery.train.cuda import stream
+from stillery.train.cuda.stream import own_stream
 
 
 def test_a_cpu_has_none() -> None:

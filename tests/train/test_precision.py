@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from stillery.data.cache import find_cache
-from stillery.faults import Fault
+from stillery.data.cache.folder import find_cache
+from stillery.errors import UserError
 from stillery.train import precision
 
 
@@ -23,7 +23,7 @@ def test_auto_is_fp32_on_a_cpu() -> None:
 def test_a_precision_that_kills_the_child_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "_TRIAL", "import os, signal; os.kill(os.getpid(), signal.SIGILL)")
     precision._trial.cache_clear()
-    with pytest.raises(Fault, match=r"SIGILL.*--precision fp32"):
+    with pytest.raises(UserError, match=r"SIGILL.*--precision fp32"):
         precision.choose("bf16", "cpu")
     precision._trial.cache_clear()
 
@@ -41,7 +41,7 @@ def test_a_limit_on_instructions_is_set_where_it_helps(monkeypatch: pytest.Monke
 def test_a_child_that_fails_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(precision, "_TRIAL", "raise RuntimeError('no such format')")
     precision._trial.cache_clear()
-    with pytest.raises(Fault, match="no such format"):
+    with pytest.raises(UserError, match="no such format"):
         precision.choose("fp16", "cpu")
     precision._trial.cache_clear()
 

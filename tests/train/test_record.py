@@ -10,10 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from stillery.train import record
-from stillery.train.memory import free_cached
-from stillery.train.record import Repeated
-from stillery.train.store_order import FillOrder
+from stillery.train.cuda import capture as record
+from stillery.train.cuda.capture import Repeated
+from stillery.train.cuda.memory import free_cached
+from stillery.train.teacher_cache.order import FillOrder
 
 CPU = torch.device("cpu")
 

@@ -106,6 +106,6 @@ def test_a_damaged_checkpoint_is_one_line(
     (place / file).write_bytes(content[: len(content) // 2])
     done = subprocess.run(command(tiny_teacher, reviews, out, "--resume"), capture_output=True, text=True)
     assert done.returncode == 2
-    faults = [line for line in done.stderr.splitlines() if line.startswith("stillery: ")]
-    assert len(faults) == 1 and file in faults[0]
+    errors = [line for line in done.stderr.splitlines() if line.startswith("stillery: ")]
+    assert len(errors) == 1 and file in errors[0]
     assert "Traceback" not in done.stderr

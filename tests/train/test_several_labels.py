@@ -11,8 +11,8 @@ import torch
 from scipy.special import expit
 
 from stillery import methods
-from stillery.data.batches import collate
-from stillery.faults import Gathered
+from stillery.data.tokens.batches import collate
+from stillery.errors import ErrorList
 from stillery.jobs.recipe import check_one_class
 from stillery.models.trace import trace
 from stillery.parts.divergence import DIVERGENCES, kl, logit_mse, per_label
@@ -108,10 +108,10 @@ def test_terms_can_be_recomputed_from_traces(student_of, teacher, several, token
 
 @pytest.mark.parametrize("name", methods.names())
 def test_methods_that_need_one_class_are_refused(name: str) -> None:
-    faults = Gathered()
-    check_one_class(methods.build(name).stages, name, faults)
-    assert bool(faults.lines) == (name in ("codir", "universal-kd"))
-    assert all(f"{name} needs one class per text" in line for line in faults.lines)
+    errors = ErrorList()
+    check_one_class(methods.build(name).stages, name, errors)
+    assert bool(errors.lines) == (name in ("codir", "universal-kd"))
+    assert all(f"{name} needs one class per text" in line for line in errors.lines)
 
 
 def test_a_divergence_of_ones_own() -> None:

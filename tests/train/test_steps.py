@@ -20,23 +20,24 @@ from transformers import PreTrainedModel
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from stillery import methods
-from stillery.data.batches import padded_to
-from stillery.data.tokens import tokenise
-from stillery.faults import Stopped
+from stillery.data.tokens.batches import padded_to
+from stillery.data.tokens.encode import tokenise
+from stillery.errors import Stopped
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.recipe import Clock
-from stillery.train import checkpoint, telling
-from stillery.train.ahead import ahead, behind
-from stillery.train.cut import Part, cut_window
-from stillery.train.graph import Graphs, packed, same_step, tensors_of, why_not
+from stillery.train import checkpoint
+from stillery.train import deferred_losses as telling
+from stillery.train.cuda.graph_step import Graphs, packed, same_step, tensors_of, why_not
 from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.microbatches import Part, cut_window
 from stillery.train.objective import Objective
 from stillery.train.optimiser import set_rate
-from stillery.train.said import Said, stop_if_not_finite
+from stillery.train.prefetch import ahead, behind
 from stillery.train.settings import Storing, Training
-from stillery.train.store_plan import What
+from stillery.train.step_losses import Said, stop_if_not_finite
 from stillery.train.teacher import LiveTeacher
+from stillery.train.teacher_cache.contents import What
 
 StudentOf = Callable[..., PreTrainedModel]
 

@@ -22,34 +22,34 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.batches import Batch, padded_to
-from stillery.data.cache import Cache, find_cache
-from stillery.data.locks import Turn
-from stillery.data.tasks import load_task
-from stillery.data.tokens import tokenise
-from stillery.faults import Fault
+from stillery.data.cache.folder import Cache, find_cache
+from stillery.data.cache.locks import Turn
+from stillery.data.tasks.load import load_task
+from stillery.data.tokens.batches import Batch, padded_to
+from stillery.data.tokens.encode import tokenise
+from stillery.errors import UserError
+from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
 from stillery.models.trace import Trace, Wanted
 from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
-from stillery.terms import Mixed
-from stillery.train import away
-from stillery.train.away import weights_at_home, weights_on_disk
-from stillery.train.lessons import lessons_of
 from stillery.train.loop import TrainingData, accelerator_for, train
-from stillery.train.needs import Needs
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.settings import Storing, Training
-from stillery.train.store import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherStore
-from stillery.train.store_choice import Estimate, teacher_seconds
-from stillery.train.store_files import Rows, cast
-from stillery.train.store_look import Looking
-from stillery.train.store_plan import What, taken, wanted_for
-from stillery.train.store_read import StoredTeacher
-from stillery.train.store_use import stage_teachers
+from stillery.train.stage_clocks import lessons_of
+from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher, Teacher
+from stillery.train.teacher_cache import offload as away
+from stillery.train.teacher_cache.cache import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherStore
+from stillery.train.teacher_cache.cached_teacher import StoredTeacher
+from stillery.train.teacher_cache.contents import What, taken, wanted_for
+from stillery.train.teacher_cache.files import Rows, cast
+from stillery.train.teacher_cache.forward import Looking
+from stillery.train.teacher_cache.offload import weights_at_home, weights_on_disk
+from stillery.train.teacher_cache.stages import stage_teachers
+from stillery.train.teacher_cache.worthwhile import Estimate, teacher_seconds
 
 StudentOf = Callable[..., PreTrainedModel]
 ON = Storing(cache="on")
@@ -360,7 +360,7 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
         writes = [torch.full_like(one, torch.nan) for one in work()]
         return Graph(work, writes), writes
 
-    monkeypatch.setattr("stillery.train.record.recorded", recorded)
+    monkeypatch.setattr("stillery.train.cuda.capture.recorded", recorded)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     records = Looking._records
@@ -421,7 +421,7 @@ def test_a_gpu_without_memory_is_no_reason_to_end(
 ) -> None:
     seen = as_on_a_gpu(monkeypatch, most=1)
     accelerator = accelerator_for("fp32")
-    monkeypatch.setattr("stillery.train.store.TOKENS", 1024)
+    monkeypatch.setattr("stillery.train.teacher_cache.cache.TOKENS", 1024)
     # What tells it from a CPU: the accelerator's device.
     gpu = SimpleNamespace(
         device=SimpleNamespace(type="cuda"), is_main_process=True, num_processes=1, mixed_precision="no",
@@ -487,14 +487,14 @@ FILLER = """
 import sys
 import numpy as np
 import torch
-from stillery.data.cache import find_cache
-from stillery.data.tasks import load_task
-from stillery.data.tokens import tokenise
+from stillery.data.cache.folder import find_cache
+from stillery.data.tasks.load import load_task
+from stillery.data.tokens.encode import tokenise
 from stillery.models.load import load_classifier
 from stillery.train.data import TrainingData
 from stillery.train.loop import accelerator_for
-from stillery.train.store import TeacherStore
-from stillery.train.store_plan import What
+from stillery.train.teacher_cache.cache import TeacherStore
+from stillery.train.teacher_cache.contents import What
 from stillery.train.teacher import LiveTeacher
 torch.set_num_threads(1)
 teacher, seen = load_classifier(sys.argv[1]), []
@@ -565,7 +565,7 @@ def test_of_runs_with_arrays_in_common_each_fills_some_and_none_waits_for_itself
     scene = scenes["together"]
     assert sorted(scene.ended) == list(range(8))
     for line in scene.ended.values():
-        assert line["fault"] is None
+        assert line["error"] is None
         whole = max((scene.folder / key / "blocks.txt").stat().st_mtime for key in line["keys"])
         assert line["ended"] - whole < 5, "none waits longer than the filling takes"
     arrays = {key for line in scene.ended.values() for key in line["keys"]}
@@ -574,7 +574,7 @@ def test_of_runs_with_arrays_in_common_each_fills_some_and_none_waits_for_itself
 
 def test_what_a_killed_process_has_filled_is_filled_no_more(scenes: dict[str, Scene]) -> None:
     scene, whole = scenes["killed"], scenes["together"]
-    assert sorted(scene.ended) == list(range(1, 8)) and all(line["fault"] is None for line in scene.ended.values())
+    assert sorted(scene.ended) == list(range(1, 8)) and all(line["error"] is None for line in scene.ended.values())
     for key in {key for line in scene.ended.values() for key in line["keys"]}:
         assert scene.written(key) == [0, 1, 2]
         assert (scene.folder / key / "values.bin").read_bytes() == (whole.folder / key / "values.bin").read_bytes()
@@ -587,13 +587,13 @@ def test_a_stopped_process_holds_up_nobody_for_long(scenes: dict[str, Scene]) ->
     for number, line in scene.ended.items():
         shared = set(line["keys"]) & set(first["keys"])
         if shared:
-            assert f"for 4 s nothing was done by process {first['process']} on " in line["fault"], number
-            assert "(run 0, since " in line["fault"] and "logits" in line["fault"]
+            assert f"for 4 s nothing was done by process {first['process']} on " in line["error"], number
+            assert "(run 0, since " in line["error"] and "logits" in line["error"]
         else:
-            assert line["fault"] is None, number
-    assert sum(line["fault"] is None for line in scene.ended.values()) == 4
+            assert line["error"] is None, number
+    assert sum(line["error"] is None for line in scene.ended.values()) == 4
     # Woken up, it fills what it was at.
-    assert first["fault"] is None and first["seen"] == 1100
+    assert first["error"] is None and first["seen"] == 1100
     for key in first["keys"]:
         assert scene.written(key) == [0, 1, 2]
         assert (scene.folder / key / "values.bin").read_bytes() == (whole.folder / key / "values.bin").read_bytes()
@@ -632,7 +632,9 @@ def test_a_run_does_not_wait_for_one_that_does_nothing(
     assert isinstance(teachers_of(kd, teacher, data)[0], StoredTeacher), "another array is no matter of theirs"
     assert "waiting" not in capsys.readouterr().err
     lessons = lessons_of(forward, [data], {"task": LiveTeacher(teacher.model)}, [12], 16, 0, 4)
-    with pytest.raises(Fault, match=r"read from the teacher store, which is not possible now: for 1\.5 s nothing was"):
+    with pytest.raises(
+        UserError, match=r"read from the teacher store, which is not possible now: for 1\.5 s nothing was"
+    ):
         stage_teachers(lessons, forward, ON, accelerator_for("fp32"), batch_size=16, before=[0])
     assert "asked live" not in capsys.readouterr().err
 
@@ -658,7 +660,7 @@ def test_a_run_waits_for_one_that_is_slow(
             (file.folder / "blocks.txt").write_text(lines)
 
     sleep = time.sleep
-    monkeypatch.setattr("stillery.train.store_turns.time.sleep", moves_on)
+    monkeypatch.setattr("stillery.train.teacher_cache.turns.time.sleep", moves_on)
     with counted(teacher.model) as seen:
         assert store_of(teacher, data, {What("logits")}).fill(LIMIT) is None
     assert len(looked) == 8 and len(seen) == 1, "one example tells how wide the array is; its turn is not needed"
@@ -670,7 +672,7 @@ def test_who_is_stopped_while_waiting_stops(standstill: None, teacher, data: Tra
         raise KeyboardInterrupt
 
     arrays = {What("first"), What("hidden", 4)}
-    monkeypatch.setattr("stillery.train.store_turns.time.sleep", interrupted)
+    monkeypatch.setattr("stillery.train.teacher_cache.turns.time.sleep", interrupted)
     store = store_of(teacher, data, arrays)
     with pytest.raises(KeyboardInterrupt):
         store.fill(LIMIT)
@@ -729,10 +731,12 @@ def test_a_run_that_read_from_its_store_does_not_go_on_without(
     lessons = lessons_of(objective, [data], {"task": LiveTeacher(teacher.model)}, [12], 16, 0, 4)
     go_on = partial(stage_teachers, lessons, objective, accelerator=accelerator_for("fp32"), batch_size=16)
     assert isinstance(go_on(storing=ON, before=[0]).teachers[0], StoredTeacher)
-    with pytest.raises(Fault, match="this run has read from the teacher store, which is not possible now: more than"):
+    with pytest.raises(
+        UserError, match="this run has read from the teacher store, which is not possible now: more than"
+    ):
         go_on(storing=dataclasses.replace(ON, cache_limit=1e-5), before=[0])
     monkeypatch.setenv("STILLERY_CACHE", "off")
-    with pytest.raises(Fault, match="STILLERY_CACHE=off"):
+    with pytest.raises(UserError, match="STILLERY_CACHE=off"):
         go_on(storing=ON, before=[0])
     assert isinstance(go_on(storing=ON, before=[]).teachers[0], LiveTeacher), "one that ran live goes on so"
 

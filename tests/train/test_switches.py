@@ -10,15 +10,15 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.batches import Batch
-from stillery.faults import Fault
+from stillery.data.tokens.batches import Batch
+from stillery.errors import UserError
+from stillery.losses import Mixed
 from stillery.models.family import Sizes, sizes
 from stillery.models.load import Loaded
+from stillery.overrides import Switches, switched
 from stillery.parts import divergence, pair
 from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS
 from stillery.recipe import Clock, Recipe
-from stillery.switches import Switches, switched
-from stillery.terms import Mixed
 from stillery.train.check import check_stages
 from stillery.train.objective import Objective, needs_of
 from stillery.train.teacher import LiveTeacher
@@ -62,7 +62,7 @@ def works_or_is_refused(
         check_stages(
             recipe.stages, sizes(student.config), teacher_sizes, Clock(), (student.config, teacher.model.config)
         )
-    except Fault:
+    except UserError:
         return False
     one_step(recipe, student, teacher, teacher_sizes, batch)
     return True
@@ -127,7 +127,7 @@ def test_what_cannot_be_is_refused_with_the_reason(
         recipe = switched(methods.build(name), switches, name)
         check_stages(recipe.stages, sizes(student_of(2).config), teacher_sizes, Clock(), (student_of(2).config,))
 
-    with pytest.raises(Fault, match=words):
+    with pytest.raises(UserError, match=words):
         check()
 
 

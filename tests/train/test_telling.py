@@ -9,11 +9,11 @@ import pytest
 import torch
 from accelerate import Accelerator
 
-from stillery.faults import Stopped
-from stillery.train import telling as telling_module
+from stillery.errors import Stopped
+from stillery.train import deferred_losses as telling_module
+from stillery.train.deferred_losses import Reading, Telling
 from stillery.train.loop import accelerator_for
-from stillery.train.said import Said
-from stillery.train.telling import Reading, Telling
+from stillery.train.step_losses import Said
 
 
 @pytest.fixture

@@ -19,9 +19,9 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification
 
 from stillery import methods
-from stillery.data.batches import micro_batches
-from stillery.faults import Fault
-from stillery.train.divided import check_divided
+from stillery.data.tokens.batches import micro_batches
+from stillery.errors import UserError
+from stillery.train.batch_dependence import check_divided
 from stillery.train.settings import Training
 
 pytestmark = pytest.mark.slow
@@ -145,7 +145,7 @@ def test_what_looks_at_a_batch_as_a_whole_is_for_one_process(
 ) -> None:
     stages = methods.build(method, options).stages
     check_divided(stages, Training(accumulate=2), 1)
-    with pytest.raises(Fault, match="start one process") as refused:
+    with pytest.raises(UserError, match="start one process") as refused:
         check_divided(stages, Training(), 2)
     assert words in str(refused.value)
 
@@ -154,7 +154,7 @@ def test_mixed_pairs_fill_no_odd_batch_of_several() -> None:
     stages = methods.build("cr-ild", {}).stages
     check_divided(stages, Training(batch_size=5), 1)
     for training, processes in ((Training(batch_size=5), 2), (Training(batch_size=5, accumulate=2), 1)):
-        with pytest.raises(Fault, match=r"--batch-size 5: .* give an even one"):
+        with pytest.raises(UserError, match=r"--batch-size 5: .* give an even one"):
             check_divided(stages, training, processes)
     assert [len(cut) for cut in micro_batches(5, 5, partner=[4, 3, 2, 1, 0])] == [5]
 

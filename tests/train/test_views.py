@@ -9,15 +9,15 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.batches import Batch
+from stillery.data.tokens.batches import Batch
+from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.models.trace import trace
+from stillery.overrides import Switches, switched
 from stillery.recipe import Clock
-from stillery.switches import Switches, switched
-from stillery.terms import Mixed
-from stillery.train.needs import needs_of
 from stillery.train.objective import Losses, Objective
+from stillery.train.step_plan import needs_of
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]

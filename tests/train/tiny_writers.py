@@ -18,14 +18,14 @@ from transformers import (
     T5Config,
 )
 
-from stillery.data.batches import Batch
-from stillery.data.text_batches import collate_text
-from stillery.data.text_tokens import TextTokens
-from stillery.data.tokens import Tokens
+from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.text_batches import collate_text
+from stillery.data.tokens.text_encode import TextTokens
+from stillery.losses import Mixed
 from stillery.models.family import kind_of, stack_sizes
 from stillery.recipe import Clock, Recipe, Rows
 from stillery.stacks import on_stacks
-from stillery.terms import Mixed
 from stillery.train.loop import TextData
 from stillery.train.objective import Losses, Objective, needs_of
 from stillery.train.teacher import LiveTeacher

@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 
 __all__ = ["cache"]
 
@@ -17,13 +17,13 @@ def cache(
 ) -> None:
     """Show or clear what is kept to save time: tokens, and what teachers showed."""
     from stillery.cli.show import print_json
-    from stillery.data.cache import GIGABYTE, find_cache
+    from stillery.data.cache.folder import GIGABYTE, find_cache
 
     if action not in ("list", "clear"):
-        raise Fault(f"cache {action}: choose list or clear")
+        raise UserError(f"cache {action}: choose list or clear")
     found = find_cache()
     if found is None:
-        raise Fault("the cache is turned off (STILLERY_CACHE=off)")
+        raise UserError("the cache is turned off (STILLERY_CACHE=off)")
     entries = found.clear() if action == "clear" else found.entries()
     total = sum(entry.bytes for entry in entries)
     if json:

@@ -12,11 +12,11 @@ __all__ = ["check"]
 
 def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="RUN.toml")]) -> None:
     """Check a run file: settings, model, data, shapes. Trains nothing and writes nothing."""
-    from stillery.faults import Fault
+    from stillery.errors import UserError
+    from stillery.jobs.config.run_file import ask, read_toml
+    from stillery.jobs.config.settings import Distill, Finetune
     from stillery.jobs.distill import prepare_distill
     from stillery.jobs.finetune import prepare_finetune
-    from stillery.jobs.runfile import ask, read_toml
-    from stillery.jobs.settings import Distill, Finetune
 
     values = read_toml(run_file)
     job = values.get("job", "finetune" if "model" in values else "distill")
@@ -25,7 +25,7 @@ def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="
     elif job == "finetune":
         prepared = prepare_finetune(ask(Finetune, {}, run_file))
     else:
-        raise Fault(f"{run_file}: job is {job!r}: choose from distill, finetune")
+        raise UserError(f"{run_file}: job is {job!r}: choose from distill, finetune")
     for line in prepared.summary():
         print(line)
     print(f"{run_file}: ok")

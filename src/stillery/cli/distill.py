@@ -9,8 +9,8 @@ import typer
 
 from stillery.cli.interrupted import interruptible
 from stillery.cli.options import ONLY_TEXT, as_trained_else, with_settings
-from stillery.jobs.runfile import ask, file_to_resume
-from stillery.jobs.settings import (
+from stillery.jobs.config.run_file import ask, file_to_resume
+from stillery.jobs.config.settings import (
     ConditionSettings,
     DataSettings,
     DecodingSettings,

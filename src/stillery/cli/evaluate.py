@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import OWN_TASK, as_searched, as_trained_else, with_settings
-from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.setting import Panel, option_name
 
 __all__ = ["evaluate"]
@@ -45,8 +45,8 @@ def evaluate(
 ) -> None:
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
     from stillery.cli.show import print_json, show_evaluation
+    from stillery.jobs.config.inherited import as_trained, reading_of
     from stillery.jobs.evaluate import run_evaluate
-    from stillery.jobs.taught import as_trained, reading_of
 
     data, writing, decoding = as_trained(model, settings, option_name)
     theirs = None if against is None else reading_of(against, settings, option_name)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stillery.faults import Interrupted
+from stillery.errors import Interrupted
 
 __all__ = ["interruptible"]
 

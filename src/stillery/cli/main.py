@@ -21,7 +21,7 @@ from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
 from stillery.cli.tasks import tasks
-from stillery.faults import Fault, Interrupted, Stopped
+from stillery.errors import Interrupted, Stopped, UserError
 
 __all__ = ["app", "main"]
 
@@ -68,7 +68,7 @@ def _fail(lines: Sequence[str], code: int) -> NoReturn:
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
-    """Run the command line; bad input ends with one line per fault and exit code 2, never with a traceback."""
+    """Run the command line; bad input ends with one line per error and exit code 2, never with a traceback."""
     # Bars and warnings of other libraries would break ours.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
@@ -76,8 +76,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         code = app(args=arguments, standalone_mode=False) or 0
         sys.stdout.flush()
-    except Fault as fault:
-        _fail(fault.lines, 2)
+    except UserError as error:
+        _fail(error.lines, 2)
     except Stopped as stopped:
         _fail([str(stopped)], 1)
     except Interrupted as stopped:

@@ -54,7 +54,7 @@ def _show_list() -> None:
 
 def _show_presets(*, as_json: bool) -> None:
     from stillery.cli.show import print_json
-    from stillery.jobs.presets import PRESETS
+    from stillery.jobs.config.presets import PRESETS
 
     if as_json:
         print_json({name: vars(preset) for name, preset in PRESETS.items()})

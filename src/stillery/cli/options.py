@@ -13,8 +13,8 @@ from typing import Annotated, Any
 
 import typer
 
-from stillery.faults import Fault
-from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.errors import UserError
+from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.setting import Panel, choices_of, kind_of, option_name, panel_of
 
 __all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
@@ -44,7 +44,7 @@ def _layer_list(text: str, option: str) -> list[int]:
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
-        raise Fault(f"{option} {text}: give layer numbers with commas, such as 2,5,8") from None
+        raise UserError(f"{option} {text}: give layer numbers with commas, such as 2,5,8") from None
 
 
 def method_options(given: Sequence[str]) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def method_options(given: Sequence[str]) -> dict[str, Any]:
     for item in given:
         name, equals, value = (part.strip() for part in item.partition("="))
         if not equals or not name:
-            raise Fault(f"--option {item}: give NAME=VALUE")
+            raise UserError(f"--option {item}: give NAME=VALUE")
         options[name.replace("-", "_")] = _scalar(value)
     return options
 

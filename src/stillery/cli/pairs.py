@@ -59,29 +59,31 @@ def pairs(
 ) -> None:
     """Show which student layer meets which teacher layer: 1-based, 0 is the embedding."""
     from stillery.cli.options import method_options
-    from stillery.faults import Fault, Gathered
-    from stillery.jobs.runfile import ask_method
+    from stillery.errors import ErrorList, UserError
+    from stillery.jobs.config.run_file import ask_method
     from stillery.recipe import Clock
 
-    faults = Gathered()
+    errors = ErrorList()
     if (teacher is None) == (teacher_layers is None):
-        faults.add("--teacher-layers (a number) or --teacher (a model): give one")
+        errors.add("--teacher-layers (a number) or --teacher (a model): give one")
     if layers is None:
-        faults.add("--layers is not given: how many layers should the student have?")
-    faults.raise_any()
+        errors.add("--layers is not given: how many layers should the student have?")
+    errors.raise_any()
     assert layers is not None
     given: dict[str, Any] = {"method": method, "pair": pair, "recipe": recipe, "options": method_options(option or [])}
     asked, clock = ask_method(given), Clock(seed=seed, epoch=epoch - 1)
     name = asked.recipe or asked.method
     if teacher is not None:
         if kind is not None or teacher_decoder_layers is not None:
-            raise Fault("--kind and --teacher-decoder-layers: a --teacher says by itself what it is; leave them out")
+            raise UserError(
+                "--kind and --teacher-decoder-layers: a --teacher says by itself what it is; leave them out"
+            )
         found = _of_models(teacher, layers, decoder_layers, width, heads, init, data, task, asked, clock)
         _show(name, *found, clock, as_json=json)
         return
     models = {"--width": width, "--heads": heads, "--init": init, "--data": data, "--task": task}
     for what in (what for what, value in models.items() if value is not None):
-        raise Fault(f"{what} is for a student of a --teacher, and only its --teacher-layers are given")
+        raise UserError(f"{what} is for a student of a --teacher, and only its --teacher-layers are given")
     assert teacher_layers is not None
     found = _of_depths(layers, teacher_layers, decoder_layers, teacher_decoder_layers, kind or "encoder", asked)
     _show(name, *found, clock, as_json=json)
@@ -100,13 +102,13 @@ def _of_models(
     clock: Any,
 ) -> tuple[Any, dict[Any, tuple[int, int]], str]:
     """The recipe for a teacher and a student of it, how deep their stacks are, and their kind."""
-    from stillery.faults import Fault
-    from stillery.jobs.meeting import meeting
-    from stillery.jobs.settings import DataSettings, StudentSettings
+    from stillery.errors import UserError
+    from stillery.jobs.config.settings import DataSettings, StudentSettings
+    from stillery.jobs.model_pairs import meeting
     from stillery.progress import say
 
     if data is not None and task is not None:
-        raise Fault("both --data and --task are given: give one")
+        raise UserError("both --data and --task are given: give one")
     student = StudentSettings(layers=layers, decoder_layers=decoder_layers, width=width, heads=heads, init=init)
     texts = None
     if data is not None or task is not None:
@@ -126,22 +128,24 @@ def _of_depths(
     asked: Any,
 ) -> tuple[Any, dict[Any, tuple[int, int]], str]:
     """The same where only depths and a kind are given."""
-    from stillery.bound import asks
-    from stillery.faults import Fault
+    from stillery.errors import UserError
     from stillery.jobs.recipe import chosen_recipe
+    from stillery.similarity_pairing import asks
     from stillery.stacks import on_stacks
 
     if kind != "encoder-decoder" and (decoder_layers or teacher_decoder_layers):
-        raise Fault(
+        raise UserError(
             "--decoder-layers and --teacher-decoder-layers are for --kind encoder-decoder; others have one stack"
         )
     first, decoder = (layers, teacher_layers), (decoder_layers or layers, teacher_decoder_layers or teacher_layers)
     for name, (ours, theirs) in (("--layers", first), ("--decoder-layers", decoder)):
         if ours > theirs:
-            raise Fault(f"{name} {ours}: a student cannot be deeper than its teacher of {theirs} layers")
+            raise UserError(f"{name} {ours}: a student cannot be deeper than its teacher of {theirs} layers")
     recipe = on_stacks(chosen_recipe(asked, None), kind)
     for match in (match for stage in recipe.stages for match in stage.matches if asks(match)):
-        raise Fault(f"match {match.name}: which layers meet depends on how alike they are: give the --teacher itself")
+        raise UserError(
+            f"match {match.name}: which layers meet depends on how alike they are: give the --teacher itself"
+        )
     return recipe, {None: first, "encoder": first, "decoder": decoder}, kind
 
 

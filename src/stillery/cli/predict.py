@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import as_searched, with_settings
-from stillery.jobs.settings import DecodingSettings
+from stillery.jobs.config.settings import DecodingSettings
 from stillery.setting import Panel
 
 __all__ = ["predict"]

@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stillery.jobs.settings import DecodingSettings
+from stillery.jobs.config.settings import DecodingSettings
 from stillery.setting import option_name
 
 if TYPE_CHECKING:

@@ -27,7 +27,7 @@ def synth(
     seed: Annotated[int, typer.Option(help="Another seed draws other pairs.")] = 0,
 ) -> None:
     """Make sentence pairs by size and length from any corpus, for --ild-data."""
-    from stillery.jobs.synth import run_synth
+    from stillery.jobs.synthetic_pairs import run_synth
 
     if out is None:
         out = Path(f"synth-{size}-{length}.parquet" if length is not None else f"synth-{size}.parquet")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from stillery.faults import Fault, nearest
+from stillery.errors import UserError, nearest
 
 __all__ = ["MISMATCHED", "STYLES", "Average", "Column", "Style", "average"]
 
@@ -109,7 +109,7 @@ def average(scores: Mapping[str, Mapping[str, float]], style: str = "glue") -> A
     88.0
     """
     if style not in STYLES:
-        raise Fault(f"no style {style!r} of averages; {nearest(style, STYLES)}")
+        raise UserError(f"no style {style!r} of averages; {nearest(style, STYLES)}")
     columns: dict[str, float] = {}
     missing: list[str] = []
     for column in STYLES[style].columns:
@@ -124,5 +124,5 @@ def average(scores: Mapping[str, Mapping[str, float]], style: str = "glue") -> A
 def _score(values: Mapping[str, float], column: Column, name: str) -> float:
     for metric in column.metrics:
         if metric not in values:
-            raise Fault(f"{name}: no {metric} among its metrics ({', '.join(values)}); score it again with --task")
+            raise UserError(f"{name}: no {metric} among its metrics ({', '.join(values)}); score it again with --task")
     return sum(values[metric] for metric in column.metrics) / len(column.metrics)

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.evaluate.correlation import pearson, spearman
-from stillery.evaluate.sets import resampled_sets
+from stillery.evaluate.multi_label_metrics import resampled_sets
 
 __all__ = ["bounds", "replicates"]
 

@@ -16,8 +16,8 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
-from stillery.evaluate.mode import device_of, evaluating
-from stillery.faults import Fault
+from stillery.errors import UserError
+from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.models.family import kind_of
 from stillery.models.trace import accepted_inputs
 
@@ -70,7 +70,7 @@ def megabytes(folder: Path) -> float:
     """Size of the safetensors weights in a folder, in 10^6 bytes."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
-        raise Fault(f"no *.safetensors weights in {folder}")
+        raise UserError(f"no *.safetensors weights in {folder}")
     return sum(file.stat().st_size for file in files) / 1e6
 
 
@@ -112,7 +112,7 @@ def latency_ms(model: PreTrainedModel, inputs: Sequence[Inputs], threads: int = 
 
 def _medians(models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], threads: int, warm_up: int) -> list[float]:
     if not inputs:
-        raise Fault("there are no examples to measure latency on")
+        raise UserError("there are no examples to measure latency on")
     with _threads(threads), evaluating(*models), torch.inference_mode():
         ready = [[_placed(model, batch) for batch in inputs] for model in models]
         for step in range(warm_up):

@@ -12,12 +12,12 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.batches import Indices, in_order
-from stillery.data.text_tokens import end_of
-from stillery.data.tokens import Tokens
-from stillery.evaluate.mode import device_of, evaluating
-from stillery.faults import Fault, Gathered
-from stillery.models.past import past_of
+from stillery.data.tokens.batches import Indices, in_order
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.text_encode import end_of
+from stillery.errors import ErrorList, UserError
+from stillery.evaluate.inference_mode import device_of, evaluating
+from stillery.models.kv_cache import past_of
 from stillery.models.quiet import quiet
 from stillery.models.sampling import AS_THEY_ARE, PLAINLY
 from stillery.progress import track
@@ -56,24 +56,24 @@ class Decoding:
     early_stopping: bool = False
 
     def __post_init__(self) -> None:
-        faults = Gathered()
+        errors = ErrorList()
         if self.beams < 1:
-            faults.add(f"beams must be at least 1, not {self.beams}")
+            errors.add(f"beams must be at least 1, not {self.beams}")
         if self.max_new_tokens < 1:
-            faults.add(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
+            errors.add(f"max_new_tokens must be at least 1, not {self.max_new_tokens}")
         if not 0 <= self.min_new_tokens <= self.max_new_tokens:
-            faults.add(f"min_new_tokens must be from 0 to max_new_tokens, not {self.min_new_tokens}")
+            errors.add(f"min_new_tokens must be from 0 to max_new_tokens, not {self.min_new_tokens}")
         if self.no_repeat_ngram < 0:
-            faults.add(f"no_repeat_ngram must be at least 0, not {self.no_repeat_ngram}")
+            errors.add(f"no_repeat_ngram must be at least 0, not {self.no_repeat_ngram}")
         if self.temperature <= 0:
-            faults.add(f"temperature must be above 0, not {self.temperature}")
+            errors.add(f"temperature must be above 0, not {self.temperature}")
         if not 0 < self.top_p <= 1:
-            faults.add(f"top_p must be above 0 and at most 1, not {self.top_p}")
+            errors.add(f"top_p must be above 0 and at most 1, not {self.top_p}")
         if self.sample and self.beams != 1:
-            faults.add(f"sampling draws one text at a time; set beams to 1, not {self.beams}")
+            errors.add(f"sampling draws one text at a time; set beams to 1, not {self.beams}")
         if not self.sample and (self.temperature != 1 or self.top_p != 1):
-            faults.add("temperature and top_p count only when sampling; set sample")
-        faults.raise_any()
+            errors.add("temperature and top_p count only when sampling; set sample")
+        errors.raise_any()
 
 
 def generate(
@@ -124,7 +124,7 @@ def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[
     own = stated if isinstance(stated, list | tuple) else [] if stated is None else [stated]
     try:
         taught = [end_of(tokenizer)]
-    except Fault:
+    except UserError:
         taught = []
     return list(dict.fromkeys([*map(int, own), *taught]))
 
@@ -196,19 +196,21 @@ def _written(
 def _check(model: PreTrainedModel, tokens: Tokens, decoding: Decoding) -> None:
     name = type(model).__name__
     if not model.can_generate():
-        raise Fault(f"{name} writes no text; a sequence-to-sequence or causal language model is needed")
+        raise UserError(f"{name} writes no text; a sequence-to-sequence or causal language model is needed")
     if len(tokens) == 0:
-        raise Fault("there are no examples to generate from")
+        raise UserError("there are no examples to generate from")
     empty = int((tokens.lengths == 0).sum())
     if empty:
         first = int(tokens.lengths.argmin()) + 1
-        raise Fault(f"{empty} of {len(tokens)} prompts have no tokens to start from, the first is that of row {first}")
+        raise UserError(
+            f"{empty} of {len(tokens)} prompts have no tokens to start from, the first is that of row {first}"
+        )
     # Relative positions (T5) have no end, and no such entry.
     limit = getattr(model.config, "max_position_embeddings", None)
     longest, new = int(tokens.lengths.max()), decoding.max_new_tokens
     needed = max(longest, new) if model.config.is_encoder_decoder else longest + new
     if limit is not None and needed > limit:
-        raise Fault(
+        raise UserError(
             f"{name} has {limit} positions, too few for prompts of up to {longest} tokens and {new} new ones; "
             "shorten the prompts or lower max_new_tokens"
         )
@@ -232,7 +234,9 @@ def _generation_config(model: PreTrainedModel, decoding: Decoding, pad: int, end
     if model.config.is_encoder_decoder:
         settings["decoder_start_token_id"] = _stated(model, "decoder_start_token_id")
         if settings["decoder_start_token_id"] is None:
-            raise Fault(f"{type(model).__name__}: its configuration has no decoder_start_token_id to start a text with")
+            raise UserError(
+                f"{type(model).__name__}: its configuration has no decoder_start_token_id to start a text with"
+            )
     return GenerationConfig(**settings)
 
 

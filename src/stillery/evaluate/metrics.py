@@ -10,11 +10,11 @@ from numpy.typing import NDArray
 from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-from stillery.data.labels import Labels
+from stillery.data.schema.labels import Labels
+from stillery.errors import UserError, nearest
 from stillery.evaluate.bootstrap import bounds, replicates
 from stillery.evaluate.correlation import pearson, spearman
-from stillery.evaluate.sets import SET_METRICS, score_sets
-from stillery.faults import Fault, nearest
+from stillery.evaluate.multi_label_metrics import SET_METRICS, score_sets
 
 __all__ = ["agreement", "difference", "interval", "main_metric", "majority_collapse", "predicted", "score"]
 
@@ -117,11 +117,11 @@ def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
     """
     width = 1 if labels.regression else labels.count
     if logits.ndim != 2 or logits.shape[1] != width:
-        raise Fault(f"the model gives outputs of shape {list(logits.shape)}, the task needs {width} per example")
+        raise UserError(f"the model gives outputs of shape {list(logits.shape)}, the task needs {width} per example")
     # The largest of a row with NaN in it is a class like any other: without this a broken model gets a score.
     broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
     if len(broken):
-        raise Fault(f"the model's outputs are not finite for {len(broken)} of {len(logits)} examples")
+        raise UserError(f"the model's outputs are not finite for {len(broken)} of {len(logits)} examples")
     if labels.multi:
         return (logits > 0).astype(np.int64)
     found: NDArray[Any] = logits[:, 0] if labels.regression else logits.argmax(axis=1)
@@ -136,9 +136,9 @@ def _facing(classes: NDArray[Any], labels: Labels) -> NDArray[Any]:
 
 def _check_sizes(gold: NDArray[Any], guess: NDArray[Any]) -> None:
     if len(gold) != len(guess):
-        raise Fault(f"{len(guess)} predictions cannot be compared with {len(gold)} labels")
+        raise UserError(f"{len(guess)} predictions cannot be compared with {len(gold)} labels")
     if len(gold) == 0:
-        raise Fault("there are no examples to evaluate on")
+        raise UserError("there are no examples to evaluate on")
 
 
 def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
@@ -148,14 +148,14 @@ def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
     if metrics is None:
         return ["accuracy", "f1_macro"] if labels.kind == "classes" else list(known)
     if not metrics:
-        raise Fault("no metric was asked for")
+        raise UserError("no metric was asked for")
     for name in metrics:
         if name in known:
             continue
         if name in (*REGRESSION, *CLASSIFICATION, *SET_METRICS):
             task = {"score": "regression", "labels": "several labels"}.get(labels.kind, "classification")
-            raise Fault(f"metric {name!r} is not defined for {task}; known: {', '.join(sorted(known))}")
-        raise Fault(f"unknown metric {name!r}; {nearest(name, known)}")
+            raise UserError(f"metric {name!r} is not defined for {task}; known: {', '.join(sorted(known))}")
+        raise UserError(f"unknown metric {name!r}; {nearest(name, known)}")
     if "f1" in metrics and labels.count != 2:
-        raise Fault(f"metric 'f1' needs two classes and there are {labels.count}; use 'f1_macro'")
+        raise UserError(f"metric 'f1' needs two classes and there are {labels.count}; use 'f1_macro'")
     return list(metrics)

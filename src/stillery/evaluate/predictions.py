@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from transformers import PreTrainedModel
 
-from stillery.data.batches import collate, in_order, padded_to
-from stillery.data.examples import Examples
-from stillery.data.labels import Labels
-from stillery.data.tokens import Tokens
-from stillery.data.writing import write_rows
+from stillery.data.readers.writer import write_rows
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
+from stillery.data.tokens.batches import collate, in_order, padded_to
+from stillery.data.tokens.encode import Tokens
+from stillery.errors import UserError
+from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.evaluate.metrics import predicted
-from stillery.evaluate.mode import device_of, evaluating
-from stillery.faults import Fault
 from stillery.models.trace import accepted_inputs
 from stillery.progress import track
 
@@ -45,7 +45,7 @@ def predict_logits(
             inputs = collate(examples, tokens, index, pad_id, padded_to(device)).to(device).inputs
             parts.append(model(**accepted_inputs(model, inputs)).logits.float().cpu().numpy())
     if not parts:
-        raise Fault("there are no examples to evaluate on")
+        raise UserError("there are no examples to evaluate on")
     # Batches come sorted by length, to pad little; each row goes back to its example's place.
     logits = np.empty((len(examples), parts[0].shape[1]), dtype=np.float32)
     logits[np.concatenate(batches)] = np.concatenate(parts)

@@ -10,7 +10,7 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
-from stillery.data.labels import Labels
+from stillery.data.schema.labels import Labels
 from stillery.evaluate.metrics import agreement, difference, interval, main_metric, score
 
 __all__ = ["evaluation", "table"]

@@ -8,9 +8,9 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stillery.atomic import atomic_file
-from stillery.data.task import Task
+from stillery.data.tasks.specification import Task
+from stillery.errors import UserError
 from stillery.evaluate.metrics import predicted
-from stillery.faults import Fault
 
 __all__ = ["write_submission"]
 
@@ -28,7 +28,7 @@ def write_submission(folder: Path, name: str, logits: NDArray[Any], task: Task) 
     """
     if name not in task.submissions.values():
         known = ", ".join(task.submissions.values()) or "none"
-        raise Fault(f"{task.name} has no leaderboard file {name!r}; known: {known}")
+        raise UserError(f"{task.name} has no leaderboard file {name!r}; known: {known}")
     lines = [f"{index}\t{value}" for index, value in enumerate(_values(logits, task))]
     path = folder / f"{name}.tsv"
     with atomic_file(path) as part:

@@ -6,10 +6,10 @@ import torch
 import torch.nn.functional as F
 from transformers import PreTrainedModel
 
-from stillery.data.batches import in_order, padded_to
-from stillery.data.text_batches import collate_text
-from stillery.data.text_tokens import TextTokens
-from stillery.evaluate.mode import device_of, evaluating
+from stillery.data.tokens.batches import in_order, padded_to
+from stillery.data.tokens.text_batches import collate_text
+from stillery.data.tokens.text_encode import TextTokens
+from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.models.inputs import IGNORED
 from stillery.models.trace import trace
 from stillery.progress import track

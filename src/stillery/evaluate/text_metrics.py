@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from stillery.errors import UserError
 from stillery.evaluate.bootstrap import bounds
-from stillery.faults import Fault
 
 __all__ = [
     "TextDifference",
@@ -87,7 +87,7 @@ def need_sacrebleu() -> None:
     try:
         import sacrebleu  # noqa: F401
     except ModuleNotFoundError:
-        raise Fault(
+        raise UserError(
             'BLEU and chrF need the package sacrebleu; install with: pip install "stillery[generation]"'
         ) from None
 
@@ -103,7 +103,9 @@ def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.i
     """
     classes = {_plain(word): index for index, word in enumerate(words)}
     if len(classes) < len(words) or "" in classes:
-        raise Fault(f"label words must be different and not empty, whatever their case; they are: {', '.join(words)}")
+        raise UserError(
+            f"label words must be different and not empty, whatever their case; they are: {', '.join(words)}"
+        )
     return np.array([classes.get(_plain(text), -1) for text in outputs], dtype=np.int64)
 
 
@@ -162,13 +164,13 @@ def _counts(metric: Any, outputs: Sequence[str]) -> _Counts:
 
 def _check(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
     if len(outputs) != len(references):
-        raise Fault(f"{len(outputs)} outputs cannot be compared with the references of {len(references)} examples")
+        raise UserError(f"{len(outputs)} outputs cannot be compared with the references of {len(references)} examples")
     if not outputs:
-        raise Fault("there are no outputs to score")
+        raise UserError("there are no outputs to score")
     for row, right in enumerate(references, start=1):
         if isinstance(right, str) or not right:
             found = "a single text" if isinstance(right, str) else "empty"
-            raise Fault(f"the references of example {row} are {found}; give a list of one text or more")
+            raise UserError(f"the references of example {row} are {found}; give a list of one text or more")
 
 
 def _plain(text: str) -> str:

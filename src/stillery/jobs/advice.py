@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from stillery import methods
-from stillery.faults import Fault
-from stillery.jobs.settings import Distill, Finetune, MethodSettings
+from stillery.errors import UserError
+from stillery.jobs.config.settings import Distill, Finetune, MethodSettings
 from stillery.recipe import Clock, Recipe
 from stillery.train.guards import Plain
 
@@ -72,7 +72,7 @@ def _option_of(method: MethodSettings, term: str) -> tuple[str, float | None] | 
         changed = replace(method, options=dict(method.options) | {name: 2 * value if value else 1.0})
         try:
             after = _weights(methods.build(method.method, changed.method_options()))
-        except Fault:
+        except UserError:
             continue
         if after.get(term) != before.get(term):
             return name, value

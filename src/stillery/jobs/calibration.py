@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterator, Mapping
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from stillery.data.batches import collate, in_order
-from stillery.data.examples import Examples
-from stillery.data.text_batches import collate_text
-from stillery.data.text_examples import TextExamples
-from stillery.data.tokens import tokenise
-from stillery.jobs.settings import DataSettings, TextSettings
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.text_examples import TextExamples
+from stillery.data.tokens.batches import collate, in_order
+from stillery.data.tokens.encode import tokenise
+from stillery.data.tokens.text_batches import collate_text
+from stillery.jobs.config.settings import DataSettings, TextSettings
 from stillery.jobs.text_inputs import Reading
 from stillery.models.family import kind_of, longest_input
 from stillery.models.importance import Importance, measure

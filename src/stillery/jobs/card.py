@@ -6,11 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stillery.data.text_benchmarks import TEXT_TASKS
-from stillery.jobs.runfile import to_toml
-from stillery.jobs.settings import Distill, Finetune, StudentSettings
+from stillery.data.tasks.generation import TEXT_TASKS
+from stillery.jobs.config.run_file import to_toml
+from stillery.jobs.config.settings import Distill, Finetune, StudentSettings
 from stillery.jobs.text_inputs import Reading
-from stillery.models.custom import HOW_TO_LOAD
+from stillery.models.custom_head import HOW_TO_LOAD
 
 __all__ = ["Facts", "card"]
 

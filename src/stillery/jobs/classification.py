@@ -12,18 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from stillery.data.examples import Examples, Parts
-from stillery.data.labels import Labels
+from stillery.data.schema.examples import Examples, Parts
+from stillery.data.schema.labels import Labels
 from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
 from stillery.evaluate.predictions import named_sets, predict_logits
 from stillery.jobs.card import Facts
+from stillery.jobs.config.settings import Distill
 from stillery.jobs.finish import Result, Scored, finish
 from stillery.jobs.inputs import token_limit, tokens_of
 from stillery.jobs.run import Prepared
-from stillery.jobs.settings import Distill
-from stillery.terms import Kind
+from stillery.losses import Kind
 from stillery.train.loop import Outcome, TrainingData
-from stillery.train.scores import OneAnswer, Scores
+from stillery.train.validation import OneAnswer, Scores
 
 __all__ = ["Classification"]
 

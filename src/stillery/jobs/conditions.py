@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from stillery.data.corruption import draw_samples, flip_labels
-from stillery.data.examples import Examples, Parts
-from stillery.data.labels import Labels
-from stillery.faults import Fault
-from stillery.jobs.settings import ConditionSettings
+from stillery.data.schema.examples import Examples, Parts
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.subsets import draw_samples, flip_labels
+from stillery.errors import UserError
+from stillery.jobs.config.settings import ConditionSettings
 
 __all__ = ["under"]
 
@@ -25,7 +25,7 @@ def under(condition: ConditionSettings, parts: Parts) -> tuple[Parts, dict[str, 
     whole = len(train)
     if condition.samples is not None:
         if condition.samples > whole:
-            raise Fault(f"--samples {condition.samples}: the training part has only {whole} examples")
+            raise UserError(f"--samples {condition.samples}: the training part has only {whole} examples")
         train = train.take(draw_samples(whole, condition.samples, condition.sample_seed))
         record["samples"] = {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}
         notes.append(f"{len(train)} of {whole} training examples drawn with seed {condition.sample_seed}")
@@ -34,7 +34,7 @@ def under(condition: ConditionSettings, parts: Parts) -> tuple[Parts, dict[str, 
         record["label_noise"] = {"rate": condition.label_noise, "seed": condition.noise_seed, "flipped": flipped}
         notes.append(f"{len(flipped)} of {len(train)} training labels flipped with seed {condition.noise_seed}")
     if record and train.labels is not None and len(np.unique(train.labels, axis=0)) < 2:
-        raise Fault(f"--samples {len(train)}: all that were drawn have one label; raise it or change --sample-seed")
+        raise UserError(f"--samples {len(train)}: all that were drawn have one label; raise it or change --sample-seed")
     return dataclasses.replace(parts, train=train, note="; ".join(notes)), record
 
 
@@ -42,9 +42,9 @@ def _flipped(train: Examples, labels: Labels, rate: float, seed: int) -> tuple[E
     """Examples with wrong labels, and which they are: the id, what it was and what it is."""
     if labels.regression or labels.multi:
         what = "scores" if labels.regression else "texts with several labels"
-        raise Fault(f"--label-noise: {what} cannot be flipped to another class; leave it out")
+        raise UserError(f"--label-noise: {what} cannot be flipped to another class; leave it out")
     if train.labels is None:
-        raise Fault("--label-noise: the training part has no labels to flip; leave it out")
+        raise UserError("--label-noise: the training part has no labels to flip; leave it out")
     noisy, rows = flip_labels(train.labels, labels.count, rate, seed)
     record = [
         {"id": train.ids[row], "from": labels.names[train.labels[row]], "to": labels.names[noisy[row]]} for row in rows

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stillery.jobs.config.settings import Distill, Finetune, resolve
 from stillery.jobs.distill import run_distill
 from stillery.jobs.finetune import run_finetune
 from stillery.jobs.finish import Result
-from stillery.jobs.folder import finished
-from stillery.jobs.settings import Distill, Finetune, resolve
+from stillery.jobs.run_folder import finished
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
 from stillery.progress import say

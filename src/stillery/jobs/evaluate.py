@@ -9,14 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stillery.data.examples import Examples
-from stillery.data.labels import Labels
-from stillery.data.mapping import merged
-from stillery.data.tasks import find_task, load_task_test
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.label_mapping import merged
+from stillery.data.schema.labels import Labels
+from stillery.data.tasks.load import find_task, load_task_test
+from stillery.errors import ErrorList, UserError
 from stillery.evaluate.predictions import predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.submission import write_submission
-from stillery.faults import Fault, Gathered
+from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.inputs import (
     Groups,
     Scoring,
@@ -27,11 +28,10 @@ from stillery.jobs.inputs import (
     token_limit,
     tokens_of,
 )
-from stillery.jobs.outputs import check_file, check_folder
-from stillery.jobs.seen import warn_of_seen
-from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.model_kind import check_no_search, writes_text
+from stillery.jobs.output_paths import check_file, check_folder
 from stillery.jobs.text_evaluate import run_text_evaluate
-from stillery.jobs.text_kind import check_no_search, writes_text
+from stillery.jobs.trained_on import warn_of_seen
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import say
 
@@ -76,41 +76,41 @@ def run_evaluate(
     `submission` is a folder for the predictions on a GLUE task's unlabelled test part, as the leaderboard wants them.
     """
     if data.unlabelled:
-        raise Fault("--unlabelled is for stillery distill: scoring needs what is right")
+        raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
     writing, decoding = writing or TextSettings(), decoding or DecodingSettings()
     if writes_text(model):
         if submission is not None:
-            raise Fault("--submission is for classifiers")
+            raise UserError("--submission is for classifiers")
         return run_text_evaluate(
             model, data, writing, decoding, against=against, theirs=theirs, part=part, batch_size=batch_size,
             predictions=predictions,
         )  # fmt: skip
     check_batch_size(batch_size)
-    faults = Gathered()
+    errors = ErrorList()
     loaded: Loaded | None = None
     teacher: Loaded | None = None
     scoring: Scoring | None = None
     tests: Mapping[str, Examples] = {}
     groups: Groups | None = None
-    check_no_search(writing, decoding, faults)
-    with faults.catch():
+    check_no_search(writing, decoding, errors)
+    with errors.catch():
         loaded = load_classifier(model)
-    with faults.catch():
+    with errors.catch():
         teacher = load_classifier(against) if against is not None else None
     if loaded is not None:
-        with faults.catch():
+        with errors.catch():
             scoring = to_score(data, Labels.of_model(loaded.model.config), part)
     if scoring is not None and teacher is not None:
-        with faults.catch():
+        with errors.catch():
             groups = groups_of(scoring, Labels.of_model(teacher.model.config), teacher.name)
     if submission is not None:
-        with faults.catch():
+        with errors.catch():
             tests = _tests(data)
             check_folder(submission, "--submission")
     if predictions is not None:
-        with faults.catch():
+        with errors.catch():
             check_file(predictions, "--predictions", data.data)
-    faults.raise_any()
+    errors.raise_any()
     assert loaded is not None and scoring is not None
     for note in scoring.notes:
         say(note)
@@ -148,5 +148,5 @@ def run_evaluate(
 def _tests(data: DataSettings) -> Mapping[str, Examples]:
     """The unlabelled test parts of a GLUE task."""
     if data.task is None:
-        raise Fault("--submission is for the tasks of GLUE: give --task, such as --task rte")
+        raise UserError("--submission is for the tasks of GLUE: give --task, such as --task rte")
     return load_task_test(data.task, None if data.data_dir is None else Path(data.data_dir))

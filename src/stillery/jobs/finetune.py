@@ -8,18 +8,18 @@ from typing import Any
 
 import torch
 
-from stillery.data.examples import Parts
+from stillery.data.schema.examples import Parts
 from stillery.jobs.classification import Classification
 from stillery.jobs.conditions import under
+from stillery.jobs.config.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.fingerprints import data_fingerprint
 from stillery.jobs.finish import Result
-from stillery.jobs.folder import check_place
 from stillery.jobs.inputs import parts_of
-from stillery.jobs.prints import data_fingerprint
+from stillery.jobs.model_kind import check_no_text, writes_text
 from stillery.jobs.restarts import until_it_learns
 from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
-from stillery.jobs.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.run_folder import check_place
 from stillery.jobs.text_finetune import prepare_text_finetune
-from stillery.jobs.text_kind import check_no_text, writes_text
 from stillery.models.load import Loaded, fingerprint, load_classifier
 from stillery.recipe import Stage
 
@@ -27,30 +27,30 @@ __all__ = ["prepare_finetune", "run_finetune"]
 
 
 def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
-    """Load and check everything; all faults are reported together."""
+    """Load and check everything; all errors are reported together."""
     writes = writes_text(asked.run.model) if asked.clear("model") else None
     if writes:
         return prepare_text_finetune(asked, out)
-    run, faults = asked.run, asked.gathered()
+    run, errors = asked.run, asked.gathered()
     if writes is not None:
-        check_no_text(asked, faults)
+        check_no_text(asked, errors)
     parts: Parts | None = None
     conditions: dict[str, Any] = {}
     model: Loaded | None = None
     if out is not None:
-        with faults.catch():
+        with errors.catch():
             check_place(out)
-    check_training(run.training, faults)
+    check_training(run.training, errors)
     if run.data.unlabelled:
-        faults.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
+        errors.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
     elif writes is not None and asked.clear(*EXAMPLES):
-        with faults.catch():
+        with errors.catch():
             parts, conditions = under(run.condition, parts_of(run.data, None))
     if asked.clear("model"):
-        with faults.catch(), torch.random.fork_rng(devices=[]):
+        with errors.catch(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
             model = load_classifier(run.model, labels=parts.labels.count if parts else 2)
-    faults.raise_any()
+    errors.raise_any()
     assert parts is not None and model is not None
     config = model.model.config
     config.id2label, config.label2id = parts.labels.id2label, parts.labels.label2id

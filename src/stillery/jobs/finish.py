@@ -10,19 +10,19 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.batches import collate
-from stillery.data.examples import Examples
-from stillery.data.labels import Labels
-from stillery.data.tokens import Tokens
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
+from stillery.data.tokens.batches import collate
+from stillery.data.tokens.encode import Tokens
+from stillery.evaluate.agreement import agreement_evaluation
 from stillery.evaluate.cost import cost
 from stillery.evaluate.predictions import predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
-from stillery.evaluate.unlabelled import agreement_evaluation
 from stillery.jobs.card import Facts, card
-from stillery.jobs.folder import write_json
-from stillery.models.custom import HOW_TO_LOAD
+from stillery.jobs.run_folder import write_json
+from stillery.models.custom_head import HOW_TO_LOAD
 from stillery.models.export import export
-from stillery.models.projected import folded, is_custom
+from stillery.models.projected_head import folded, is_custom
 from stillery.progress import say
 from stillery.train.checkpoint import discard
 from stillery.train.loop import Outcome

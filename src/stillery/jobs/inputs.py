@@ -10,15 +10,15 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.examples import Examples, Parts, load, load_for_scoring, load_texts
-from stillery.data.folders import PARTS, scored_part
-from stillery.data.labels import Labels
-from stillery.data.mapping import map_labels
-from stillery.data.tasks import find_task, load_task, load_task_to_score
-from stillery.data.token_cache import cached_tokens
-from stillery.data.tokens import Tokens
-from stillery.faults import Fault
-from stillery.jobs.settings import DataSettings, MethodSettings
+from stillery.data.schema.examples import Examples, Parts, load, load_for_scoring, load_texts
+from stillery.data.schema.label_mapping import map_labels
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.split_folders import PARTS, scored_part
+from stillery.data.tasks.load import find_task, load_task, load_task_to_score
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.token_cache import cached_tokens
+from stillery.errors import UserError
+from stillery.jobs.config.settings import DataSettings, MethodSettings
 from stillery.models.family import longest_input
 from stillery.progress import say
 
@@ -106,7 +106,7 @@ def to_score(data: DataSettings, labels: Labels, part: str | None) -> Scoring:
         )
     assert data.data is not None
     if part is not None and part not in PARTS:
-        raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
+        raise UserError(f"--part {part}: choose from {', '.join(PARTS)}")
     path = Path(data.data)
     examples = load_for_scoring(
         path,
@@ -127,11 +127,11 @@ def groups_of(scoring: Scoring, labels: Labels, name: str) -> Groups:
         task = find_task(scoring.name)
         try:
             return map_labels(labels, task.labels, task.name, task.merges).groups
-        except Fault as fault:
-            raise Fault(f"--against {name}: {fault}") from None
+        except UserError as error:
+            raise UserError(f"--against {name}: {error}") from None
     ours = scoring.labels
     if ours.kind != labels.kind or set(ours.names) != set(labels.names):
-        raise Fault(
+        raise UserError(
             f"--against {name}: its labels ({', '.join(labels.names[:10])}) are not the model's "
             f"({', '.join(ours.names[:10])}), so the two cannot be compared"
         )
@@ -145,23 +145,23 @@ def _data_dir(data: DataSettings) -> Path | None:
 def _check_kind(data: DataSettings, labels: Labels | None) -> None:
     """Refuse to read labels as another kind than a model learnt: scores as classes, several per text as one."""
     if data.label_separator is not None and not data.multi_label:
-        raise Fault("--label-separator is for labels of --multi-label, which is not given")
+        raise UserError("--label-separator is for labels of --multi-label, which is not given")
     if data.label_separator == "":
-        raise Fault("--label-separator is empty: give what stands between two labels, such as ';'")
+        raise UserError("--label-separator is empty: give what stands between two labels, such as ';'")
     if data.multi_label and data.regression:
-        raise Fault("--multi-label cannot go with --regression: several labels are no score")
+        raise UserError("--multi-label cannot go with --regression: several labels are no score")
     if labels is not None and data.multi_label not in (None, labels.multi):
         option, gives = ("--multi-label", "one label") if data.multi_label else ("--no-multi-label", "several labels")
-        raise Fault(f"{option}: the model gives {gives} per text; leave the option out")
+        raise UserError(f"{option}: the model gives {gives} per text; leave the option out")
     if labels is not None and data.regression not in (None, labels.regression):
         option, gives = ("--regression", "classes") if data.regression else ("--no-regression", "a number")
-        raise Fault(f"{option}: the model predicts {gives}; leave the option out")
+        raise UserError(f"{option}: the model predicts {gives}; leave the option out")
 
 
 def check_batch_size(batch_size: int) -> None:
     """Refuse a batch of nothing."""
     if batch_size < 1:
-        raise Fault(f"the batch size is {batch_size}: it must be at least 1")
+        raise UserError(f"the batch size is {batch_size}: it must be at least 1")
 
 
 def to_device(model: PreTrainedModel) -> None:

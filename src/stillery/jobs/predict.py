@@ -8,18 +8,18 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stillery.data.labels import SEPARATOR, Labels
-from stillery.data.stream import TextBatch, TextFile, open_texts
-from stillery.data.tokens import tokenise
-from stillery.data.writing import write_rows
+from stillery.data.readers.writer import write_rows
+from stillery.data.schema.labels import SEPARATOR, Labels
+from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
+from stillery.data.tokens.encode import tokenise
+from stillery.errors import ErrorList, UserError
 from stillery.evaluate.metrics import predicted
 from stillery.evaluate.predictions import named_sets, predict_logits, probabilities
-from stillery.faults import Fault, Gathered
+from stillery.jobs.config.run_file import trained_length
+from stillery.jobs.config.settings import DataSettings
 from stillery.jobs.inputs import check_batch_size, to_device, token_limit
-from stillery.jobs.outputs import check_file
-from stillery.jobs.runfile import trained_length
-from stillery.jobs.settings import DataSettings
-from stillery.jobs.text_kind import refuse_text, writes_text
+from stillery.jobs.model_kind import refuse_text, writes_text
+from stillery.jobs.output_paths import check_file
 from stillery.jobs.text_predict import run_text_predict
 from stillery.models.load import Loaded, load_classifier
 from stillery.progress import bar, quiet, say
@@ -49,11 +49,11 @@ def run_predict(
     if writes_text(model):
         if text is not None or text_pair is not None:
             name = "--text" if text is not None else "--text-pair"
-            raise Fault(f"{name} is for classifiers: a model that writes text has --source")
+            raise UserError(f"{name} is for classifiers: a model that writes text has --source")
         if max_length is not None:
             given["max_length"] = max_length
         return run_text_predict(model, data, out, source=source, given=given, batch_size=batch_size)
-    refused = Gathered()
+    refused = ErrorList()
     refuse_text([*(["source"] if source is not None else []), *given], refused)
     refused.raise_any()
     loaded, labels, file = _checked(model, data, out, text, text_pair)
@@ -76,22 +76,22 @@ def run_predict(
 def _checked(
     model: str, data: Path, out: Path, text: str | None, text_pair: str | None
 ) -> tuple[Loaded, Labels, TextFile]:
-    """Everything that is needed; all faults are reported together."""
-    faults = Gathered()
+    """Everything that is needed; all errors are reported together."""
+    errors = ErrorList()
     loaded: Loaded | None = None
     file: TextFile | None = None
-    with faults.catch():
+    with errors.catch():
         check_file(out, "--out", data)
-    with faults.catch():
+    with errors.catch():
         loaded = load_classifier(model)
         labels = Labels.of_model(loaded.model.config)
-    with faults.catch():
+    with errors.catch():
         file = open_texts(data, text=text, text_pair=text_pair)
-    faults.raise_any()
+    errors.raise_any()
     assert loaded is not None and file is not None
     clash = [name for name in _added(labels) if name in file.names]
     if clash:
-        raise Fault(f"{data.name}: the column {clash[0]!r} is there already; rename or remove it")
+        raise UserError(f"{data.name}: the column {clash[0]!r} is there already; rename or remove it")
     return loaded, labels, file
 
 

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 
 from stillery import methods
-from stillery.faults import Fault, Gathered
-from stillery.jobs.custom import load_recipe
-from stillery.jobs.settings import MethodSettings
+from stillery.errors import ErrorList, UserError
+from stillery.jobs.config.settings import MethodSettings
+from stillery.jobs.recipe_file import load_recipe
+from stillery.overrides import Switches, switched
 from stillery.recipe import Match, Recipe, Stage
-from stillery.switches import Switches, switched
 from stillery.train.schedule import run_steps
 from stillery.train.settings import Training
 
@@ -38,7 +38,7 @@ def chosen_recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
     else:
         given = [f"--{name.replace('_', '-')}" for name in method.method_options()]
         if given:
-            raise Fault(f"{', '.join(given)} cannot go with a recipe of your own: set it in the recipe")
+            raise UserError(f"{', '.join(given)} cannot go with a recipe of your own: set it in the recipe")
         recipe = own if own is not None else load_recipe(method.recipe or "")
     return switched(recipe, Switches(**method.switches()), method.recipe or method.method)
 
@@ -56,27 +56,27 @@ def check_supplementary(method: MethodSettings) -> None:
     """Refuse what does not go together about the texts for a stage of layers."""
     given = [name for name in (method.ild_data, method.ild_task) if name is not None]
     if len(given) > 1:
-        raise Fault("both --ild-data and --ild-task are given: give one")
+        raise UserError("both --ild-data and --ild-task are given: give one")
     if method.ild_max_length is not None and not given:
-        raise Fault("--ild-max-length is for the texts of --ild-data or --ild-task, and neither is given")
+        raise UserError("--ild-max-length is for the texts of --ild-data or --ild-task, and neither is given")
 
 
 def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
     """The recipe with its stages of layers alone on the supplementary texts, where there are any."""
     for stage in recipe.stages:
         if stage.data == "supplementary" and (stage.hard_weight or any(match.judge for match in stage.matches)):
-            raise Fault(f"stage {stage.name} is on supplementary texts and needs labels, which those do not have")
+            raise UserError(f"stage {stage.name} is on supplementary texts and needs labels, which those do not have")
         if stage.data == "supplementary" and not texts:
-            raise Fault(f"stage {stage.name} is on supplementary texts: name them with --ild-data or --ild-task")
+            raise UserError(f"stage {stage.name} is on supplementary texts: name them with --ild-data or --ild-task")
     if not texts or any(stage.data == "supplementary" for stage in recipe.stages):
         return recipe
     fits = [not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
     if not any(fits):
-        raise Fault("--ild-data: the method has no stage of layers alone; add --schedule sequential")
+        raise UserError("--ild-data: the method has no stage of layers alone; add --schedule sequential")
     stages = []
     for stage, fit in zip(recipe.stages, fits, strict=True):
         if fit and any(match.judge for match in stage.matches):
-            raise Fault(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
+            raise UserError(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
         stages.append(dataclasses.replace(stage, data="supplementary") if fit else stage)
     return dataclasses.replace(recipe, stages=tuple(stages))
 
@@ -85,7 +85,7 @@ def with_another_teacher(recipe: Recipe) -> Recipe:
     """The recipe with its stages of layers alone taught by the teacher that is named for them."""
     fits = [bool(stage.matches) and not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
     if not any(fits):
-        raise Fault("--ild-teacher: the method has no stage of layers alone; add --schedule sequential")
+        raise UserError("--ild-teacher: the method has no stage of layers alone; add --schedule sequential")
     stages = [
         dataclasses.replace(stage, teacher="supplementary") if fit else stage
         for stage, fit in zip(recipe.stages, fits, strict=True)
@@ -97,29 +97,29 @@ def without_labels(method: MethodSettings) -> MethodSettings:
     """The method with the labels' loss left out, where it has one that can be and something else to learn from."""
     if method.recipe is not None or method.hard_weight is not None:
         return method
-    bare, faults = dataclasses.replace(method, hard_weight=0.0), Gathered()
+    bare, errors = dataclasses.replace(method, hard_weight=0.0), ErrorList()
     if "hard_weight" not in methods.find(method.method).options:
         return method
-    check_learns(methods.build(bare.method, bare.method_options()).stages, faults)
-    return method if faults.lines else bare
+    check_learns(methods.build(bare.method, bare.method_options()).stages, errors)
+    return method if errors.lines else bare
 
 
-def check_unlabelled(stages: tuple[Stage, ...], name: str, faults: Gathered) -> None:
+def check_unlabelled(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> None:
     """Note every stage that cannot do without labels."""
     for stage in stages:
         judged = any(getattr(judge, "needs_labels", False) for judge in map(_judge_of, stage.matches))
         if stage.hard_weight or judged:
-            faults.add(
+            errors.add(
                 f"--unlabelled: stage {stage.name} of {name} learns from labels; choose a method that matches "
                 "predictions or layers, such as kd or layer-forward, and leave --hard-weight out"
             )
 
 
-def check_one_class(stages: tuple[Stage, ...], name: str, faults: Gathered) -> None:
+def check_one_class(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> None:
     """Note a method that asks which class a text is of, where a text may have several labels."""
     matches = [match for stage in stages for match in stage.matches]
     if any(getattr(_judge_of(match), "one_class", False) for match in matches):
-        faults.add(
+        errors.add(
             f"{name} needs one class per text, and here a text may have several labels; choose a method that matches "
             "predictions or layers, such as kd or layer-forward"
         )
@@ -130,18 +130,18 @@ def _judge_of(match: Match) -> object:
 
 
 def check_steps(
-    stages: tuple[Stage, ...], training: Training, examples: int, faults: Gathered, *, processes: int = 1
+    stages: tuple[Stage, ...], training: Training, examples: int, errors: ErrorList, *, processes: int = 1
 ) -> None:
     """Note a run too short for every stage to have a step."""
     window = training.batch_size * training.accumulate * processes
     steps = run_steps(training.epochs, examples, window, training.max_steps)
     if steps < len(stages):
-        faults.add(f"{steps} steps in all are too few for {len(stages)} stages; raise --max-steps or --epochs")
+        errors.add(f"{steps} steps in all are too few for {len(stages)} stages; raise --max-steps or --epochs")
 
 
-def check_learns(stages: tuple[Stage, ...], faults: Gathered) -> None:
+def check_learns(stages: tuple[Stage, ...], errors: ErrorList) -> None:
     """Note every stage whose losses all weigh nothing."""
     for stage in stages:
         soft = stage.prediction.weight if stage.prediction else 0.0
         if not any((stage.hard_weight, soft, *(match.weight for match in stage.matches))):
-            faults.add(f"stage {stage.name}: every loss has weight 0, so nothing is learnt; raise --hard-weight")
+            errors.add(f"stage {stage.name}: every loss has weight 0, so nothing is learnt; raise --hard-weight")

@@ -11,11 +11,11 @@ from typing import Any
 from accelerate import PartialState
 
 from stillery.atomic import atomic_file, atomic_folder
-from stillery.jobs.division import for_processes
+from stillery.jobs.config.settings import Asked, Finetune, RestartSettings
+from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result
-from stillery.jobs.folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.run import Prepared, carry_out
-from stillery.jobs.settings import Asked, Finetune, RestartSettings
+from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
 from stillery.progress import say
 
 __all__ = ["until_it_learns"]

@@ -10,34 +10,34 @@ from typing import Any, Protocol
 from accelerate import Accelerator
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.faults import Fault, Gathered
-from stillery.jobs import similar
+from stillery.errors import ErrorList, UserError
+from stillery.jobs import layer_similarity as similar
 from stillery.jobs.advice import RunAdvice
 from stillery.jobs.calibration import Calibration
-from stillery.jobs.division import for_processes
+from stillery.jobs.config.settings import Distill, Finetune
+from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result
-from stillery.jobs.folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.recipe import check_steps
-from stillery.jobs.settings import Distill, Finetune
-from stillery.jobs.starts import TRIED, Chosen, Starts, keep_start, kept_start
+from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
+from stillery.jobs.student_start import TRIED, Chosen, Starts, keep_start, kept_start
+from stillery.losses import Kind
 from stillery.models.family import sizes, stack_sizes, stacks_of
 from stillery.models.load import Loaded
-from stillery.models.projected import exported_parameters
+from stillery.models.projected_head import exported_parameters
 from stillery.progress import console, say
 from stillery.recipe import Pairs, Stage
-from stillery.terms import Kind
+from stillery.train.batch_dependence import check_divided, looks_at_batches
 from stillery.train.checkpoint import discard
 from stillery.train.data import Trainable
-from stillery.train.divided import check_divided, looks_at_batches
-from stillery.train.lessons import lengths_of
+from stillery.train.distributed import from_main
 from stillery.train.log import need_tensorboard
 from stillery.train.loop import Outcome, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy
 from stillery.train.precision import choose
-from stillery.train.processes import from_main
 from stillery.train.schedule import run_steps
 from stillery.train.settings import Training
+from stillery.train.stage_clocks import lengths_of
 from stillery.train.teacher import LiveTeacher
 
 __all__ = ["Prepared", "Subject", "Work", "carry_out", "check_fingerprints", "check_training"]
@@ -151,10 +151,10 @@ class Prepared:
 _TO_BE_TRIED = f"student: start to be chosen by a short trial of {', '.join(TRIED)} (--init auto)"
 
 
-def check_training(training: Training, faults: Gathered) -> None:
+def check_training(training: Training, errors: ErrorList) -> None:
     """Note what the training options need and this machine lacks."""
     if training.tensorboard:
-        with faults.catch():
+        with errors.catch():
             need_tensorboard()
 
 
@@ -162,7 +162,7 @@ def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str]) -> N
     """Refuse to repeat a run on other data or another model than the run file was written for."""
     changed = [name for name, value in wanted.items() if found.get(name) != value]
     if changed:
-        raise Fault(
+        raise UserError(
             f"the {' and the '.join(changed)} changed since this run file was written; "
             "remove its [fingerprints] to run anyway"
         )
@@ -193,10 +193,10 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         say(line)
 
     work = prepared.subject.work(prepared)
-    faults = Gathered()
-    stored = _stored(run, prepared.stages, faults)
-    check_steps(prepared.stages, run.training, len(work.data), faults, processes=accelerator.num_processes)
-    faults.raise_any()
+    errors = ErrorList()
+    stored = _stored(run, prepared.stages, errors)
+    check_steps(prepared.stages, run.training, len(work.data), errors, processes=accelerator.num_processes)
+    errors.raise_any()
     prepared, work = _with_start(prepared, work, accelerator)
     # Layers are compared as the student starts: a run that goes on has compared them already.
     before = similar.kept(out) if resume else None
@@ -253,21 +253,21 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
 
 def _check_processes(prepared: Prepared, processes: int) -> None:
     """Refuse what several processes cannot do, or would do otherwise than one."""
-    faults = Gathered()
+    errors = ErrorList()
     if prepared.policy is not None and processes > 1:
-        faults.add("--on-policy: texts of the student's own are written by one process; start one")
-    with faults.catch():
+        errors.add("--on-policy: texts of the student's own are written by one process; start one")
+    with errors.catch():
         check_divided(prepared.stages, prepared.run.training, processes)
-    faults.raise_any()
+    errors.raise_any()
 
 
-def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], faults: Gathered) -> list[int] | None:
+def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], errors: ErrorList) -> list[int] | None:
     """The stages, counted from 0, that read the teacher store in the run that this one repeats, if it repeats one."""
     if not isinstance(run, Distill) or run.stored_stages is None:
         return None
     for number in run.stored_stages:
         if number > len(stages):
-            faults.add(f"stored_stages names stage {number}, and the run has {len(stages)}: leave the line out")
+            errors.add(f"stored_stages names stage {number}, and the run has {len(stages)}: leave the line out")
     return [number - 1 for number in run.stored_stages]
 
 

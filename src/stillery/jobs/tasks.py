@@ -8,13 +8,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.data.sources import download, find_local
-from stillery.data.task import Task
-from stillery.data.tasks import TASKS
-from stillery.data.text_tasks import TEXT_TASKS, TextTask
+from stillery.data.tasks.load import TASKS
+from stillery.data.tasks.locate import download, find_local
+from stillery.data.tasks.specification import Task
+from stillery.data.tasks.text_load import TEXT_TASKS, TextTask
+from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluate.average import MISMATCHED, STYLES, average
-from stillery.faults import Fault, Gathered, nearest
-from stillery.jobs.folder import finished, read_metrics
+from stillery.jobs.run_folder import finished, read_metrics
 
 __all__ = ["average_runs", "describe_tasks", "fetch_tasks"]
 
@@ -29,18 +29,18 @@ def describe_tasks(data_dir: Path | None = None) -> list[dict[str, Any]]:
 
 def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
     """Download tasks from the hub into its local cache, all of them or, where one is not there to be had, none."""
-    faults = Gathered()
+    errors = ErrorList()
     known: dict[str, Task | TextTask] = {**TASKS, **TEXT_TASKS}
     tasks: list[Task | TextTask] = []
     for name in names:
-        with faults.catch():
+        with errors.catch():
             if name not in known:
-                raise Fault(f"no task {name!r}; {nearest(name, known)}")
+                raise UserError(f"no task {name!r}; {nearest(name, known)}")
             task = known[name]
             if task.hub is None:
                 download(task)
             tasks.append(task)
-    faults.raise_any()
+    errors.raise_any()
     fetched = []
     for task in tasks:
         found = download(task)
@@ -55,23 +55,23 @@ def average_runs(places: Sequence[Path], style: str = "glue") -> dict[str, Any]:
     `columns` (name to value), `runs` (how many for each set of examples), `missing` and `left_out`.
     """
     if style not in STYLES:
-        raise Fault(f"no style {style!r} of averages; {nearest(style, STYLES)}")
+        raise UserError(f"no style {style!r} of averages; {nearest(style, STYLES)}")
     wanted = {one for column in STYLES[style].columns for one in column.sets}
-    faults = Gathered()
+    errors = ErrorList()
     runs: dict[str, list[Scores]] = defaultdict(list)
     left_out = []
     for place in places:
-        with faults.catch():
+        with errors.catch():
             found = _scores(place)
             for name, scores in found.items():
                 if name in wanted:
                     runs[name].append(scores)
             if wanted.isdisjoint(found):
                 left_out.append(f"{place} ({', '.join(found)})")
-    faults.raise_any()
+    errors.raise_any()
     result = average({name: _mean(some) for name, some in runs.items()}, style)
     if result.value is None:
-        raise Fault(f"no run on a task of the style {style} ({', '.join(sorted(wanted))}): {'; '.join(left_out)}")
+        raise UserError(f"no run on a task of the style {style} ({', '.join(sorted(wanted))}): {'; '.join(left_out)}")
     return {
         "style": style,
         "about": STYLES[style].about,
@@ -104,7 +104,7 @@ def _scores(place: Path) -> dict[str, Scores]:
     metrics = _metrics(place)
     task, own = metrics.get("task"), metrics.get("metrics")
     if not isinstance(task, str) or not isinstance(own, dict):
-        raise Fault(
+        raise UserError(
             f"{place}: no task with metrics in it; give run folders, or what `stillery evaluate --json` printed"
         )
     found: dict[str, Scores] = {task: _numbers(own, place)}
@@ -119,21 +119,21 @@ def _numbers(scores: Any, place: Path) -> Scores:
     named = scores if isinstance(scores, dict) else {"metrics": scores}
     for name, value in named.items():
         if not isinstance(value, (int, float)):
-            raise Fault(f"{place}: {name} is {str(value)[:40]!r}, not a number; score the model again")
+            raise UserError(f"{place}: {name} is {str(value)[:40]!r}, not a number; score the model again")
     return named
 
 
 def _metrics(place: Path) -> Any:
     if place.is_dir():
         if not finished(place):
-            raise Fault(f"{place}: no finished run in this folder; give one, or go on with this one by --resume")
+            raise UserError(f"{place}: no finished run in this folder; give one, or go on with this one by --resume")
         return read_metrics(place)
     try:
         found = json.loads(place.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise Fault(f"{place}: no such run folder or file") from None
+        raise UserError(f"{place}: no such run folder or file") from None
     except (OSError, ValueError) as error:
-        raise Fault(f"{place}: cannot be read as JSON ({error})") from None
+        raise UserError(f"{place}: cannot be read as JSON ({error})") from None
     return found if isinstance(found, dict) else {}
 
 

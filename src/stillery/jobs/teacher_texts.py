@@ -13,13 +13,13 @@ import numpy as np
 import tokenizers
 import transformers
 
-from stillery.data.cache import Cache, find_cache
-from stillery.data.cached_arrays import Arrays, read_arrays, write_arrays
-from stillery.data.text_examples import TextExamples
-from stillery.data.text_tokens import TextTokens, with_targets
-from stillery.data.token_cache import described
+from stillery.data.cache.arrays import Arrays, read_arrays, write_arrays
+from stillery.data.cache.folder import Cache, find_cache
+from stillery.data.schema.text_examples import TextExamples
+from stillery.data.tokens.text_encode import TextTokens, with_targets
+from stillery.data.tokens.token_cache import described
+from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, end_ids, generate_ids
-from stillery.faults import Fault
 from stillery.jobs.inputs import to_device
 from stillery.jobs.text_inputs import Reading
 from stillery.models.load import Loaded, fingerprint
@@ -72,7 +72,7 @@ def teacher_texts(
     empty = {key for key, text in texts.items() if not _decoded(teacher, text).strip()}
     cut = sum(text[-1] not in ends for key, text in texts.items() if key not in empty)
     if len(empty) == len(texts):
-        raise Fault(f"--sequence-level: {teacher.name} writes nothing for any source, so there is nothing to learn")
+        raise UserError(f"--sequence-level: {teacher.name} writes nothing for any source, so there is nothing to learn")
     if empty:
         say(f"warning: the teacher writes nothing for {len(empty)} of {len(texts)} sources; those are left out")
     if cut:

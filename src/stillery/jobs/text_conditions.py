@@ -7,10 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from stillery.data.corruption import draw_samples
-from stillery.data.text_examples import TextParts
-from stillery.faults import Fault
-from stillery.jobs.settings import ConditionSettings
+from stillery.data.schema.subsets import draw_samples
+from stillery.data.schema.text_examples import TextParts
+from stillery.errors import UserError
+from stillery.jobs.config.settings import ConditionSettings
 
 __all__ = ["drawn"]
 
@@ -22,13 +22,13 @@ def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, di
     examples are kept or none.
     """
     if condition.label_noise is not None:
-        raise Fault("--label-noise: texts cannot be flipped to another class; leave it out")
+        raise UserError("--label-noise: texts cannot be flipped to another class; leave it out")
     if condition.samples is None:
         return parts, {}
     encoded = parts.train.sources.dictionary_encode()
     source, whole = encoded.indices.to_numpy(), len(encoded.dictionary)
     if condition.samples > whole:
-        raise Fault(f"--samples {condition.samples}: the training part has only {whole} different sources")
+        raise UserError(f"--samples {condition.samples}: the training part has only {whole} different sources")
     chosen = draw_samples(whole, condition.samples, condition.sample_seed)
     train = parts.train.take(np.flatnonzero(np.isin(source, chosen)))
     record = {"samples": {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}}

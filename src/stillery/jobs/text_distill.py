@@ -9,14 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from stillery import methods
-from stillery.bound import asks
-from stillery.data.text_examples import TextExamples, TextParts
+from stillery.data.schema.text_examples import TextExamples, TextParts
+from stillery.errors import ErrorList, UserError
 from stillery.evaluate.generate import Decoding, end_ids
-from stillery.faults import Fault, Gathered
 from stillery.jobs.calibration import Calibration
-from stillery.jobs.folder import check_place
-from stillery.jobs.method import resolved_method, resolved_student
-from stillery.jobs.prints import distill_prints
+from stillery.jobs.config.inherited import as_taught
+from stillery.jobs.config.resolved import resolved_method, resolved_student
+from stillery.jobs.config.settings import EXAMPLES, Asked, Distill, MethodSettings
+from stillery.jobs.fingerprints import distill_prints
+from stillery.jobs.model_kind import check_no_classes
 from stillery.jobs.recipe import (
     check_learns,
     check_steps,
@@ -26,34 +27,33 @@ from stillery.jobs.recipe import (
     with_another_teacher,
 )
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
-from stillery.jobs.settings import EXAMPLES, Asked, Distill, MethodSettings
-from stillery.jobs.starts import Starts, first_student, fixed_start
-from stillery.jobs.taught import as_taught
+from stillery.jobs.run_folder import check_place
+from stillery.jobs.student_start import Starts, first_student, fixed_start
 from stillery.jobs.teacher_texts import TeacherTexts, teacher_texts
 from stillery.jobs.text_conditions import drawn
+from stillery.jobs.text_generation import Writing
 from stillery.jobs.text_inputs import Reading, TextScored, supplementary_named, text_parts_of, written_out
-from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import decoding_of, need_scorer
 from stillery.jobs.text_student import make_generator
-from stillery.jobs.writing import Writing
-from stillery.models.choices import DEFAULT_TEXT_START
 from stillery.models.family import kind_of, stack_sizes
-from stillery.models.generator import check_same_outputs
+from stillery.models.generator_student import check_same_outputs
 from stillery.models.inputs import starts_with_padding
 from stillery.models.load import Loaded, load_generator
+from stillery.models.option_words import DEFAULT_TEXT_START
 from stillery.models.student import Student
 from stillery.recipe import Clock, Pairs, Recipe, Stage
+from stillery.similarity_pairing import asks
 from stillery.stacks import on_stacks
 from stillery.train.check import check_stages
-from stillery.train.needs import pairs_of, sizes_in
 from stillery.train.on_policy import OnPolicy
+from stillery.train.step_plan import pairs_of, sizes_in
 
 __all__ = ["prepare_text_distill"]
 
 
 def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
-    """Load and check everything; all faults are reported together."""
-    run, faults = asked.run, asked.gathered()
+    """Load and check everything; all errors are reported together."""
+    run, errors = asked.run, asked.gathered()
     recipe: Recipe | None = None
     teacher: Loaded | None = None
     ild_teacher: Loaded | None = None
@@ -68,51 +68,51 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     conditions: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     if out is not None:
-        with faults.catch():
+        with errors.catch():
             check_place(out)
-    check_training(run.training, faults)
-    check_no_classes(run.data, faults)
+    check_training(run.training, errors)
+    check_no_classes(run.data, errors)
     if run.data.unlabelled:
-        faults.add("--unlabelled is for classifiers: a model that writes text needs texts to write")
+        errors.add("--unlabelled is for classifiers: a model that writes text needs texts to write")
     if asked.clear("teacher"):
-        with faults.catch():
+        with errors.catch():
             teacher = load_generator(run.teacher)
-            run, notes = as_taught(asked, faults)
+            run, notes = as_taught(asked, errors)
     if asked.clear("method"):
-        with faults.catch():
+        with errors.catch():
             if teacher is not None:
                 run = dataclasses.replace(run, method=_for_family(run.method, teacher))
             recipe = _recipe(run.method, own, teacher)
-            check_learns(recipe.stages, faults)
+            check_learns(recipe.stages, errors)
             if run.method.on_policy:
-                _check_policy(recipe, faults)
+                _check_policy(recipe, errors)
     if run.method.ild_teacher is not None:
-        with faults.catch():
+        with errors.catch():
             ild_teacher = load_generator(run.method.ild_teacher)
             if teacher is not None:
                 check_same_outputs(teacher, ild_teacher)
     if asked.clear(*EXAMPLES):
-        with faults.catch():
+        with errors.catch():
             parts, scored = text_parts_of(run.data, run.writing)
             parts, conditions = drawn(run.condition, parts)
             need_scorer(scored.values())
     other = supplementary_named(run.method, run.data, run.writing)
-    with faults.catch():
+    with errors.catch():
         check_supplementary(run.method)
         texts = text_parts_of(*other)[0].train if other is not None else None
         if recipe is not None:
             recipe = on_supplementary(recipe, texts is not None)
     if recipe is not None and parts is not None:
-        check_steps(recipe.stages, run.training, len(parts.train), faults)
+        check_steps(recipe.stages, run.training, len(parts.train), errors)
     settings = resolved_student(run.student, recipe, start=DEFAULT_TEXT_START)
     if teacher is not None and asked.clear(*_DEPTHS):
-        with faults.catch():
+        with errors.catch():
             calibration = Calibration.for_writers(parts.train, teacher, run.data, run.writing) if parts else None
             make = partial(make_generator, teacher=teacher, seed=run.training.seed, calibration=calibration)
             student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None:
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
-        with faults.catch():
+        with errors.catch():
             reading = Reading.of(run.data, run.writing, configs)
             reading.check(teacher.tokenizer)
             decoding = decoding_of(run.decoding, reading, configs)
@@ -121,12 +121,12 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
                 other_reading.check(teacher.tokenizer)
     clock = Clock(seed=run.training.seed)
     if student is not None and teacher is not None and recipe is not None:
-        _check(recipe, student, teacher, ild_teacher or teacher, clock, faults)
+        _check(recipe, student, teacher, ild_teacher or teacher, clock, errors)
     if student is not None and run.method.drop_start and not starts_with_padding(student.model):
-        faults.add(
+        errors.add(
             f"--drop-start: a {student.model.config.model_type} model starts with no padding token; leave it out"
         )
-    faults.raise_any()
+    errors.raise_any()
     assert recipe is not None and teacher is not None and parts is not None and student is not None
     assert reading is not None
     prints = distill_prints(
@@ -182,7 +182,9 @@ def _for_family(method: MethodSettings, teacher: Loaded) -> MethodSettings:
         suits["normalise"] = "token"
     if kind_of(config) == "decoder" and "embedding" in known:
         if method.options.get("embedding"):
-            raise Fault("embedding=true: embeddings of a model that is a decoder alone are not matched; leave it out")
+            raise UserError(
+                "embedding=true: embeddings of a model that is a decoder alone are not matched; leave it out"
+            )
         suits["embedding"] = False
     return dataclasses.replace(method, options=suits | dict(method.options))
 
@@ -195,7 +197,9 @@ def _recipe(method: MethodSettings, own: Recipe | None, teacher: Loaded | None) 
         return recipe
     which: Any = method.stacks
     if which != "both" and not any(match.stack is None for stage in recipe.stages for match in stage.matches):
-        raise Fault(f"--stacks {which}: the method matches no layers, or names their stack itself; leave it at both")
+        raise UserError(
+            f"--stacks {which}: the method matches no layers, or names their stack itself; leave it at both"
+        )
     return on_stacks(recipe, kind_of(teacher.model.config), which=which, cross_attention=method.cross_attention)
 
 
@@ -205,11 +209,11 @@ def _rewriting(
     return lambda examples: teacher_texts(teacher, examples, reading, decoding, run.training.batch_size)
 
 
-def _check(recipe: Recipe, student: Student, teacher: Loaded, other: Loaded, clock: Clock, faults: Gathered) -> None:
+def _check(recipe: Recipe, student: Student, teacher: Loaded, other: Loaded, clock: Clock, errors: ErrorList) -> None:
     ours = student.model.config
     for stage in recipe.stages:
         theirs = (other if stage.teacher == "supplementary" else teacher).model.config
-        with faults.catch():
+        with errors.catch():
             check_stages([stage], stack_sizes(ours), stack_sizes(theirs), clock, (ours, theirs))
 
 
@@ -226,15 +230,15 @@ def _policy(run: Distill, student: Student, teacher: Loaded, reading: Reading) -
     )
 
 
-def _check_policy(recipe: Recipe, faults: Gathered) -> None:
+def _check_policy(recipe: Recipe, errors: ErrorList) -> None:
     """Note what cannot be learnt from texts the student writes itself."""
     for stage in recipe.stages:
         if stage.mixing is not None:
-            faults.add(f"--on-policy: stage {stage.name} mixes examples, which texts of the student's own cannot be")
+            errors.add(f"--on-policy: stage {stage.name} mixes examples, which texts of the student's own cannot be")
     learning = [dataclasses.replace(stage, hard_weight=0.0) for stage in recipe.stages if stage.needs_teacher]
-    check_learns(tuple(learning), faults)
+    check_learns(tuple(learning), errors)
     if not learning:
-        faults.add("--on-policy: the method asks the teacher nothing; choose one that does, such as kd")
+        errors.add("--on-policy: the method asks the teacher nothing; choose one that does, such as kd")
 
 
 def _pairs(

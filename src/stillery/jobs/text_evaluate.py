@@ -6,15 +6,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stillery.errors import ErrorList
 from stillery.evaluate.generate import Decoding
-from stillery.faults import Gathered
+from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
 from stillery.jobs.inputs import check_batch_size, to_device
-from stillery.jobs.outputs import check_file
-from stillery.jobs.seen import warn_of_seen
-from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.model_kind import check_no_classes
+from stillery.jobs.output_paths import check_file
 from stillery.jobs.text_inputs import Reading, TextScored, meant_for, text_to_score
-from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import Written, decoding_of, need_scorer, text_evaluation, write_outputs, written_by
+from stillery.jobs.trained_on import warn_of_seen
 from stillery.models.load import Loaded, load_generator
 from stillery.progress import say
 from stillery.setting import option_name
@@ -39,23 +39,23 @@ def run_text_evaluate(
     `theirs` is how the model `against` reads, where it does so in its own way.
     """
     check_batch_size(batch_size)
-    faults = Gathered()
+    errors = ErrorList()
     loaded: Loaded | None = None
     teacher: Loaded | None = None
     scored: TextScored | None = None
-    with faults.catch():
+    with errors.catch():
         loaded = load_generator(model)
-    with faults.catch():
+    with errors.catch():
         teacher = load_generator(against) if against is not None else None
-    check_no_classes(data, faults)
-    if not faults.lines:
-        with faults.catch():
+    check_no_classes(data, errors)
+    if not errors.lines:
+        with errors.catch():
             scored = text_to_score(data, writing, part)
             need_scorer([scored])
     if predictions is not None:
-        with faults.catch():
+        with errors.catch():
             check_file(predictions, "--predictions", data.data)
-    faults.raise_any()
+    errors.raise_any()
     assert loaded is not None and scored is not None
     if scored.note:
         say(scored.note)

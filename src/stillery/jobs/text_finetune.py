@@ -6,17 +6,17 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from stillery.data.text_examples import TextParts
-from stillery.jobs.folder import check_place
-from stillery.jobs.prints import data_fingerprint
+from stillery.data.schema.text_examples import TextParts
+from stillery.jobs.config.inherited import as_taught
+from stillery.jobs.config.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.fingerprints import data_fingerprint
+from stillery.jobs.model_kind import check_no_classes
 from stillery.jobs.run import Prepared, check_fingerprints, check_training
-from stillery.jobs.settings import EXAMPLES, Asked, Finetune
-from stillery.jobs.taught import as_taught
+from stillery.jobs.run_folder import check_place
 from stillery.jobs.text_conditions import drawn
+from stillery.jobs.text_generation import Writing
 from stillery.jobs.text_inputs import Reading, TextScored, text_parts_of, written_out
-from stillery.jobs.text_kind import check_no_classes
 from stillery.jobs.text_scores import decoding_of, need_scorer
-from stillery.jobs.writing import Writing
 from stillery.models.load import Loaded, fingerprint, load_generator
 from stillery.recipe import Stage
 
@@ -24,8 +24,8 @@ __all__ = ["prepare_text_finetune"]
 
 
 def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
-    """Load and check everything; all faults are reported together."""
-    run, faults = asked.run, asked.gathered()
+    """Load and check everything; all errors are reported together."""
+    run, errors = asked.run, asked.gathered()
     parts: TextParts | None = None
     scored: dict[str, TextScored] = {}
     model: Loaded | None = None
@@ -33,27 +33,27 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
     conditions: dict[str, Any] = {}
     notes: tuple[str, ...] = ()
     if out is not None:
-        with faults.catch():
+        with errors.catch():
             check_place(out)
-    check_training(run.training, faults)
-    check_no_classes(run.data, faults)
+    check_training(run.training, errors)
+    check_no_classes(run.data, errors)
     if run.data.unlabelled:
-        faults.add("--unlabelled is for stillery distill: fine-tuning learns from the right texts")
+        errors.add("--unlabelled is for stillery distill: fine-tuning learns from the right texts")
     if run.restart.restarts:
-        faults.add("--restarts is for classifiers: a model that writes text does not fall to one class")
+        errors.add("--restarts is for classifiers: a model that writes text does not fall to one class")
     if asked.clear(*EXAMPLES):
-        with faults.catch():
+        with errors.catch():
             parts, scored = text_parts_of(run.data, run.writing)
             parts, conditions = drawn(run.condition, parts)
             need_scorer(scored.values())
     if asked.clear("model"):
-        with faults.catch():
+        with errors.catch():
             model = load_generator(run.model)
-            run, notes = as_taught(asked, faults)
+            run, notes = as_taught(asked, errors)
             reading = Reading.of(run.data, run.writing, [model.model.config])
             reading.check(model.tokenizer)
             decoding = decoding_of(run.decoding, reading, [model.model.config])
-    faults.raise_any()
+    errors.raise_any()
     assert parts is not None and model is not None and reading is not None
     prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)

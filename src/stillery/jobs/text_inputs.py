@@ -10,21 +10,21 @@ from typing import Any
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from stillery.data.benchmarks import TASKS
-from stillery.data.examples import Examples
-from stillery.data.folders import PARTS, scored_part
-from stillery.data.glue_text import glue_as_text, label_words
-from stillery.data.labels import Labels
-from stillery.data.task import Task
-from stillery.data.tasks import load_task, load_task_to_score
-from stillery.data.text_benchmarks import TEXT_TASKS
-from stillery.data.text_examples import TextExamples, TextParts, load_text, load_text_to_score
-from stillery.data.text_tasks import find_text_task, load_text_task, load_text_task_to_score
-from stillery.data.text_token_cache import cached_text_tokens
-from stillery.data.text_tokens import PROMPT, TextTokens, check_room, prompts
-from stillery.data.tokens import Tokens
-from stillery.faults import Fault
-from stillery.jobs.settings import DataSettings, MethodSettings, TextSettings
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.split_folders import PARTS, scored_part
+from stillery.data.schema.text_examples import TextExamples, TextParts, load_text, load_text_to_score
+from stillery.data.tasks.generation import TEXT_TASKS
+from stillery.data.tasks.glue import TASKS
+from stillery.data.tasks.glue_as_text import glue_as_text, label_words
+from stillery.data.tasks.load import load_task, load_task_to_score
+from stillery.data.tasks.specification import Task
+from stillery.data.tasks.text_load import find_text_task, load_text_task, load_text_task_to_score
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.text_encode import PROMPT, TextTokens, check_room, prompts
+from stillery.data.tokens.text_token_cache import cached_text_tokens
+from stillery.errors import UserError
+from stillery.jobs.config.settings import DataSettings, MethodSettings, TextSettings
 from stillery.models.family import kind_of, longest_input
 from stillery.progress import say
 
@@ -83,7 +83,7 @@ def text_to_score(data: DataSettings, writing: TextSettings, part: str | None) -
     if data.task is None:
         assert data.data is not None
         if part is not None and part not in PARTS:
-            raise Fault(f"--part {part}: choose from {', '.join(PARTS)}")
+            raise UserError(f"--part {part}: choose from {', '.join(PARTS)}")
         path = Path(data.data)
         examples = load_text_to_score(path, part=part, source=writing.source, target=writing.target)
         return TextScored(task=path.resolve().name, part=scored_part(path, part), examples=examples)
@@ -160,7 +160,7 @@ def _check(data: DataSettings) -> None:
     given = {"--text": data.text, "--text-pair": data.text_pair, "--label": data.label, "--regression": data.regression,
              "--multi-label": data.multi_label}  # fmt: skip
     for option in (option for option, value in given.items() if value is not None):
-        raise Fault(f"{option} is for classifiers: a model that writes text has --source and --target")
+        raise UserError(f"{option} is for classifiers: a model that writes text has --source and --target")
 
 
 def _data_dir(data: DataSettings) -> Path | None:
@@ -183,16 +183,16 @@ class Reading:
         kind = kind_of(configs[0])
         prompt = PROMPT if writing.prompt is None else writing.prompt
         if "{source}" not in prompt:
-            raise Fault(f"--prompt {prompt!r}: say with {{source}} where the source goes")
+            raise UserError(f"--prompt {prompt!r}: say with {{source}} where the source goes")
         if kind == "decoder" and writing.prefix is not None:
-            raise Fault("--prefix is for encoder-decoders; a decoder has --prompt")
+            raise UserError("--prefix is for encoder-decoders; a decoder has --prompt")
         if kind != "decoder" and writing.prompt is not None:
-            raise Fault("--prompt is for decoders; an encoder-decoder has --prefix")
+            raise UserError("--prompt is for decoders; an encoder-decoder has --prefix")
         limit = min(longest_input(config) for config in configs)
         source, target = data.max_length, writing.max_target_length
         if kind == "decoder" and source + target > limit:
             if target >= limit:
-                raise Fault(
+                raise UserError(
                     f"--max-target-length {target} leaves no room for a prompt: the model has {limit} positions for "
                     "prompt and target together; lower it"
                 )

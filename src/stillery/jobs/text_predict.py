@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from stillery.data.stream import TextFile, open_texts
-from stillery.data.text_examples import TextExamples
-from stillery.data.writing import write_rows
+from stillery.data.readers.writer import write_rows
+from stillery.data.schema.new_texts import TextFile, open_texts
+from stillery.data.schema.text_examples import TextExamples
+from stillery.errors import ErrorList
 from stillery.evaluate.generate import generate
-from stillery.faults import Gathered
+from stillery.jobs.config.run_file import trained_reading, trained_search
+from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings, setting_names
 from stillery.jobs.inputs import to_device
-from stillery.jobs.outputs import check_file
-from stillery.jobs.runfile import trained_reading, trained_search
-from stillery.jobs.settings import DataSettings, DecodingSettings, TextSettings, setting_names
+from stillery.jobs.output_paths import check_file
 from stillery.jobs.text_inputs import Reading
 from stillery.jobs.text_scores import decoding_of
 from stillery.models.load import Loaded, load_generator
@@ -36,26 +36,26 @@ def run_text_predict(
 
     `given` are settings of reading and searching by name; what it leaves open is as the model's run has it.
     """
-    faults = Gathered()
+    errors = ErrorList()
     loaded: Loaded | None = None
     file: TextFile | None = None
-    with faults.catch():
+    with errors.catch():
         check_file(out, "--out", data)
-    with faults.catch():
+    with errors.catch():
         loaded = load_generator(model)
-    with faults.catch():
+    with errors.catch():
         file = open_texts(data, text=source, sources=True)
     values = trained_reading(model) | trained_search(model) | dict(given)
-    reads, _ = make(DataSettings, _of(DataSettings, values), option_name, faults)
-    writes, _ = make(TextSettings, _of(TextSettings, values), option_name, faults)
-    searches, _ = make(DecodingSettings, _of(DecodingSettings, values), option_name, faults)
+    reads, _ = make(DataSettings, _of(DataSettings, values), option_name, errors)
+    writes, _ = make(TextSettings, _of(TextSettings, values), option_name, errors)
+    searches, _ = make(DecodingSettings, _of(DecodingSettings, values), option_name, errors)
     if loaded is not None:
-        with faults.catch():
+        with errors.catch():
             reading = Reading.of(reads, writes, [loaded.model.config])
             decoding = decoding_of(searches, reading, [loaded.model.config])
     if file is not None and OUTPUT in file.names:
-        faults.add(f"{data.name}: the column {OUTPUT!r} is there already; rename or remove it")
-    faults.raise_any()
+        errors.add(f"{data.name}: the column {OUTPUT!r} is there already; rename or remove it")
+    errors.raise_any()
     assert loaded is not None and file is not None
     to_device(loaded.model)
     cut = 0

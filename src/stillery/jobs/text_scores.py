@@ -14,18 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.formats import format_of
-from stillery.data.glue_text import MIDDLE, written_scores
-from stillery.data.labels import Labels
-from stillery.data.text_tokens import TextTokens
-from stillery.data.tokens import Tokens
-from stillery.data.writing import write_rows
+from stillery.data.readers.formats import format_of
+from stillery.data.readers.writer import write_rows
+from stillery.data.schema.labels import Labels
+from stillery.data.tasks.glue_as_text import MIDDLE, written_scores
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.text_encode import TextTokens
+from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import label_accuracy, need_sacrebleu, perplexity, text_difference, text_scores
-from stillery.faults import Fault
-from stillery.jobs.settings import DecodingSettings
+from stillery.jobs.config.settings import DecodingSettings
 from stillery.jobs.teacher_texts import teacher_outputs
 from stillery.jobs.text_inputs import Reading, TextScored
 from stillery.models.load import Loaded
@@ -63,7 +63,7 @@ def need_scorer(scored: Iterable[TextScored]) -> None:
 def decoding_of(settings: DecodingSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
     """The search that the settings ask for, within what the models have positions for."""
     if settings.min_new_tokens > settings.max_new_tokens:
-        raise Fault(
+        raise UserError(
             f"--min-new-tokens {settings.min_new_tokens} is more than --max-new-tokens {settings.max_new_tokens}: "
             "lower it, or raise --max-new-tokens"
         )
@@ -72,7 +72,7 @@ def decoding_of(settings: DecodingSettings, reading: Reading, configs: Sequence[
     stated = [config.max_position_embeddings for config in configs if getattr(config, "max_position_embeddings", None)]
     room = min(stated, default=sys.maxsize) - (reading.max_source if reading.kind == "decoder" else 0)
     if room < 1:
-        raise Fault(f"prompts of {reading.max_source} tokens leave no position to write in; lower --max-length")
+        raise UserError(f"prompts of {reading.max_source} tokens leave no position to write in; lower --max-length")
     if decoding.max_new_tokens <= room:
         return decoding
     say(f"generated texts end after {room} tokens, not {decoding.max_new_tokens}: the model has no more positions")

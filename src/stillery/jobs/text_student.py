@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 
-from stillery.faults import Fault, Gathered
+from stillery.errors import ErrorList, UserError
 from stillery.jobs.calibration import Calibration, needs_importance
-from stillery.jobs.settings import StudentSettings
-from stillery.models.choices import LAYER_CHOICES
-from stillery.models.cutting import is_narrower
+from stillery.jobs.config.settings import StudentSettings
 from stillery.models.family import sizes, stacks_of
-from stillery.models.generator import (
+from stillery.models.generator_student import (
     build_generator,
     check_same_outputs,
     check_tie,
@@ -20,6 +18,8 @@ from stillery.models.generator import (
     is_tied,
 )
 from stillery.models.load import Loaded, load_generator
+from stillery.models.option_words import LAYER_CHOICES
+from stillery.models.slicing import is_narrower
 from stillery.models.student import Student, StudentShape
 
 __all__ = ["make_generator"]
@@ -37,15 +37,15 @@ def make_generator(
     it is only good to be checked: nothing can be measured, so another start stands for the one asked for.
     """
     assert settings.init is not None
-    faults = Gathered()
+    errors = ErrorList()
     given = {"--head": settings.head if settings.head != "fresh" else None, "--reuse": settings.reuse,
              "--projector": settings.projector, "--allow-custom-head": settings.allow_custom_head}  # fmt: skip
     for name in (name for name, value in given.items() if value is not None):
-        faults.add(f"{name} is for classifiers: a model that writes text keeps its own head")
+        errors.add(f"{name} is for classifiers: a model that writes text keeps its own head")
     student: Student | None = None
-    with faults.catch():
+    with errors.catch():
         student = _made(settings, settings.init, teacher, seed, calibration)
-    faults.raise_any()
+    errors.raise_any()
     assert student is not None
     if settings.freeze_embeddings:
         line = freeze_embeddings(student.model)
@@ -56,18 +56,18 @@ def make_generator(
 def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int, calibration: Calibration | None) -> Student:
     if init not in (*LAYER_CHOICES, "random"):
         return _from_checkpoint(settings, init, teacher)
-    source, faults = teacher if settings.init_from is None else load_generator(settings.init_from), Gathered()
-    with faults.catch():
+    source, errors = teacher if settings.init_from is None else load_generator(settings.init_from), ErrorList()
+    with errors.catch():
         if source is not teacher:
             check_same_outputs(teacher, source)
-    with faults.catch():
+    with errors.catch():
         check_tie(source, settings.tie_embeddings)
-    with faults.catch():
+    with errors.catch():
         _check_embeddings(settings, init, source)
     chosen: Lists = {}
-    with faults.catch():
+    with errors.catch():
         chosen = _chosen(settings, init, source)
-    faults.raise_any()
+    errors.raise_any()
     one = len(stacks_of(source.model.config)) == 1
     counts = {stack: len(layers) for stack, layers in chosen.items()}
     shape = StudentShape(
@@ -78,7 +78,7 @@ def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int, cali
         decoder_layers=settings.decoder_layers if one else counts.get("decoder", settings.decoder_layers),
     )
     if shape.layers is None and shape.encoder_layers is None and shape.decoder_layers is None:
-        raise Fault(
+        raise UserError(
             "--layers is not given: how many layers should the student have? (--encoder-layers, --decoder-layers)"
         )
     wanted = generator_sizes(shape, source.model.config, source.name)
@@ -110,18 +110,18 @@ def _from_checkpoint(settings: StudentSettings, init: str, teacher: Loaded) -> S
     clash = [name for name in names if getattr(settings, name) not in (None, is_what.get(name))]
     if clash:
         said = ", ".join(f"--{name.replace('_', '-')}" for name in clash)
-        raise Fault(f"{said} cannot go with --init {init}: the checkpoint decides the shape")
+        raise UserError(f"{said} cannot go with --init {init}: the checkpoint decides the shape")
     return generator_from_checkpoint(teacher=teacher, checkpoint=checkpoint)
 
 
 def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
     """The layers that are named to be copied, by stack; a stack's own list counts before that of all stacks."""
-    faults, config, chosen = Gathered(), source.model.config, {}
+    errors, config, chosen = ErrorList(), source.model.config, {}
     stacks = stacks_of(config)
     lists = {"encoder": settings.copy_encoder_layers, "decoder": settings.copy_decoder_layers}
     depths = {"encoder": settings.encoder_layers, "decoder": settings.decoder_layers}
     for stack in (stack for stack in lists if lists[stack] is not None and len(stacks) == 1):
-        faults.add(f"--copy-{stack}-layers: {source.name} has one stack of layers; use --copy-layers")
+        errors.add(f"--copy-{stack}-layers: {source.name} has one stack of layers; use --copy-layers")
     for stack in stacks:
         layers, option = lists[stack], f"--copy-{stack}-layers"
         if layers is None:
@@ -139,17 +139,17 @@ def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
             # What one stack lacks the other lacks too: that is said once, and lists of their own would not help.
             of = " in each stack"
         if any(layer > size.layers for layer in layers):
-            faults.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}")
+            errors.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}")
         elif len(layers) > size.layers:
-            faults.add(f"{option} names {len(layers)} layers, {source.name} has only {size.layers}{of}")
+            errors.add(f"{option} names {len(layers)} layers, {source.name} has only {size.layers}{of}")
         if depth not in (None, len(layers)):
             out = cure if asked != "--layers" and apart else f": leave {asked} out"
-            faults.add(f"{option} names {len(layers)} layers, {asked} says {depth}{out}")
+            errors.add(f"{option} names {len(layers)} layers, {asked} says {depth}{out}")
         if init == "random":
-            faults.add(f"{option} cannot go with --init random: nothing is copied then")
+            errors.add(f"{option} cannot go with --init random: nothing is copied then")
         if settings.width is not None and settings.width > size.width:
-            faults.add(f"{option} cannot go with --width {settings.width}: the layers are {size.width} wide")
-    faults.raise_any()
+            errors.add(f"{option} cannot go with --width {settings.width}: the layers are {size.width} wide")
+    errors.raise_any()
     return chosen
 
 
@@ -158,10 +158,10 @@ def _check_embeddings(settings: StudentSettings, init: str, source: Loaded) -> N
     if not settings.copy_embeddings:
         return
     if init != "random":
-        raise Fault(f"--copy-embeddings is for --init random: --init {init} copies them anyway")
+        raise UserError(f"--copy-embeddings is for --init random: --init {init} copies them anyway")
     width = sizes(source.model.config).width
     if settings.width is not None and settings.width > width:
-        raise Fault(f"--copy-embeddings cannot go with --width {settings.width}: the embeddings are {width} wide")
+        raise UserError(f"--copy-embeddings cannot go with --width {settings.width}: the embeddings are {width} wide")
 
 
 def _written_out(settings: StudentSettings, student: Student) -> StudentSettings:

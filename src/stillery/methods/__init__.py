@@ -24,10 +24,10 @@ import torch
 from torch import Tensor, nn
 
 from stillery.declare import Group, sources_of, turn_of
-from stillery.faults import Fault, Gathered, nearest
+from stillery.errors import ErrorList, UserError, nearest
+from stillery.losses import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
 from stillery.recipe import Clock, Match, Recipe, Shown, StackName, Stage, part_name
 from stillery.stacks import Which, on_stacks
-from stillery.terms import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
 from stillery.words import METHODS, Plugin, plugins
 
 __all__ = ["Method", "build", "describe", "describe_stages", "find", "listed", "names", "terms"]
@@ -78,7 +78,9 @@ def _methods() -> dict[str, Method]:
             name = function_name.replace("_", "-")
             if name in found:
                 before = found[name].function.__module__
-                raise Fault(f"two methods are called {name!r}: one of {before}, one of {module.__name__}; rename one")
+                raise UserError(
+                    f"two methods are called {name!r}: one of {before}, one of {module.__name__}; rename one"
+                )
             function = getattr(module, function_name)
             turn = None if installed else turn_of(function)
             found[name] = Method(name=name, function=function, paper=paper, group=group, turn=turn)
@@ -92,7 +94,7 @@ def _imported(plugin: Plugin) -> types.ModuleType:
         if not all(callable(getattr(module, name)) for name in module.__all__):
             raise TypeError("its __all__ lists what is no function")
     except Exception as error:  # code of others may fail in any way; it is said in one line
-        raise Fault(
+        raise UserError(
             f"the installed methods {plugin.name} ({plugin.module}) cannot be loaded: {type(error).__name__}: {error}"
         ) from None
     return module
@@ -116,7 +118,7 @@ def find(name: str) -> Method:
     try:
         return _methods()[name]
     except KeyError:
-        raise Fault(f"unknown method {name!r}: {nearest(name, names())} (see `stillery methods`)") from None
+        raise UserError(f"unknown method {name!r}: {nearest(name, names())} (see `stillery methods`)") from None
 
 
 def build(name: str, options: Mapping[str, Any] | None = None) -> Recipe:
@@ -127,15 +129,15 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> Recipe:
     """
     method = find(name)
     hints = typing.get_type_hints(method.function)
-    faults, values = Gathered(), {}
+    errors, values = ErrorList(), {}
     for key, value in (options or {}).items():
         if key not in method.options:
             hint = nearest(key, method.options)
-            faults.add(f"method {name} has no option {key!r}: {hint}")
+            errors.add(f"method {name} has no option {key!r}: {hint}")
             continue
-        with faults.catch():
+        with errors.catch():
             values[key] = _as_type(value, hints[key], f"option {key} of method {name}")
-    faults.raise_any()
+    errors.raise_any()
     return method.function(**values)
 
 
@@ -149,29 +151,29 @@ def _as_type(value: Any, hint: Any, what: str) -> Any:
             choices = typing.get_args(kind)
             if value in choices:
                 return value
-            raise Fault(f"{what} is {value!r}: choose from {', '.join(map(str, choices))}")
+            raise UserError(f"{what} is {value!r}: choose from {', '.join(map(str, choices))}")
         if kind is bool:
             if isinstance(value, bool):
                 return value
             if str(value).lower() in ("true", "false"):
                 return str(value).lower() == "true"
-            raise Fault(f"{what} is {value!r}: choose true or false")
+            raise UserError(f"{what} is {value!r}: choose true or false")
         if kind in (int, float) and not isinstance(value, bool):
             return _as_number(value, kind, what)
-    raise Fault(f"{what} is {value!r}: not understood")
+    raise UserError(f"{what} is {value!r}: not understood")
 
 
 def _as_number(value: Any, kind: type, what: str) -> int | float:
     try:
         number = float(value)
     except (TypeError, ValueError):
-        raise Fault(f"{what} is {value!r}: give a number") from None
+        raise UserError(f"{what} is {value!r}: give a number") from None
     if not math.isfinite(number) or number < 0:
-        raise Fault(f"{what} is {value!r}: give a number of at least 0")
+        raise UserError(f"{what} is {value!r}: give a number of at least 0")
     if kind is float:
         return number
     if number != int(number) or number < 1:
-        raise Fault(f"{what} is {value!r}: give a whole number of at least 1")
+        raise UserError(f"{what} is {value!r}: give a whole number of at least 1")
     return int(number)
 
 

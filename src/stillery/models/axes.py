@@ -5,7 +5,7 @@ from __future__ import annotations
 from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.models.family import FAMILIES, inside, kind_of, layout_of, sizes, stacks_of
-from stillery.models.layout import Layout
+from stillery.models.stack_layout import Layout
 
 __all__ = ["axes_of", "head_size", "place_of"]
 

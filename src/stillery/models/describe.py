@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 from transformers import PreTrainedModel
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.family import family_of, kind_of, layer_modules, layout_of, sizes, stacks_of
 from stillery.models.load import Loaded, load_classifier, load_encoder, load_generator, model_kind
 
@@ -48,7 +48,7 @@ def _load(name: str) -> tuple[Loaded, str]:
         return load_generator(name), "tokens"
     try:
         return load_classifier(name), "labels"
-    except Fault:
+    except UserError:
         return load_encoder(name), "nothing"
 
 

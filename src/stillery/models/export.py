@@ -10,11 +10,11 @@ from pathlib import Path
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.atomic import atomic_folder
-from stillery.models.custom import write_custom
-from stillery.models.past import deeper_than_its_past
-from stillery.models.projected import folded, is_custom
+from stillery.models.custom_head import write_custom
+from stillery.models.full_disk import saving
+from stillery.models.kv_cache import deeper_than_its_past
+from stillery.models.projected_head import folded, is_custom
 from stillery.models.quiet import quiet
-from stillery.models.saving import saving
 
 __all__ = ["export"]
 
@@ -27,7 +27,7 @@ def export(
     A model that writes text keeps how it generates, and stops at any of the tokens `ends`; one for which transformers
     keeps too little of what it wrote so far is told to keep nothing, which takes longer. A projector is folded into the
     head on a copy. A model whose head cannot fold is written so that only stillery loads it
-    (`stillery.models.custom`).
+    (`stillery.models.custom_head`).
     """
     with quiet(), saving(folder), atomic_folder(folder) as part:
         if is_custom(model):

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from stillery.faults import Fault
-from stillery.models.layout import GENERATORS, Layout
+from stillery.errors import UserError
+from stillery.models.stack_layout import GENERATORS, Layout
 
 __all__ = [
     "FAMILIES",
@@ -170,13 +170,13 @@ def family_of(config: PreTrainedConfig, where: str) -> Family:
     """The family of a classifier's configuration."""
     known = ", ".join(FAMILIES)
     if config.model_type in GENERATORS:
-        raise Fault(
+        raise UserError(
             f"{where}: a {config.model_type} model writes text, here a classifier is needed; use one of: {known}"
         )
     try:
         return FAMILIES[config.model_type]
     except KeyError:
-        raise Fault(
+        raise UserError(
             f"{where}: model type {config.model_type!r} is not supported; supported encoder families: {known}"
         ) from None
 
@@ -187,7 +187,7 @@ def kind_of(config: PreTrainedConfig, where: str = "model") -> str:
         return GENERATORS[config.model_type].kind
     if config.model_type in FAMILIES:
         return "encoder"
-    raise Fault(
+    raise UserError(
         f"{where}: model type {config.model_type!r} is not supported; supported classifiers: {', '.join(FAMILIES)}; "
         f"models that write text: {', '.join(GENERATORS)}"
     )

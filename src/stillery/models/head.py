@@ -12,11 +12,11 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from stillery.faults import Fault, Gathered
-from stillery.models.custom import HOW_TO_LOAD
+from stillery.errors import ErrorList, UserError
+from stillery.models.custom_head import HOW_TO_LOAD
 from stillery.models.family import family_of, sizes
 from stillery.models.load import Loaded, load_classifier
-from stillery.models.projected import Head, final_linear, head_of, insert
+from stillery.models.projected_head import Head, final_linear, head_of, insert
 
 __all__ = ["choose_head", "load_student", "reuse_head"]
 
@@ -32,26 +32,26 @@ def choose_head(
     projector: str | None = None,
     allow_custom: bool = False,
 ) -> Head:
-    """The head of a student that reuses the teacher's, None being decided by what fits; every fault is reported.
+    """The head of a student that reuses the teacher's, None being decided by what fits; every error is reported.
 
     `student` is the configuration the student is made from, in whatever width.
     """
-    faults, width = Gathered(), final_linear(teacher.model).in_features
+    errors, width = ErrorList(), final_linear(teacher.model).in_features
     no_pooler = _no_pooler(student, teacher)
     if reuse is None:
         reuse = "linear" if no_pooler or student_width != width else "pooler+linear"
     elif reuse == "pooler+linear" and no_pooler:
-        faults.add(f"--reuse pooler+linear: {no_pooler}; use --reuse linear, or --head fresh")
+        errors.add(f"--reuse pooler+linear: {no_pooler}; use --reuse linear, or --head fresh")
     elif reuse == "pooler+linear" and student_width != width and not allow_custom:
-        faults.add(
+        errors.add(
             f"--reuse pooler+linear: the student's width {student_width} is not the teacher's {width}, and a projector "
             f"before the teacher's pooler does not fold into a plain model; use --reuse linear, {_CUSTOM}"
         )
     if projector is None and student_width != width:
         projector = "linear"
     if projector == "mlp" and not allow_custom:
-        faults.add(f"--projector mlp: it does not fold into a plain model; use --projector linear, {_CUSTOM}")
-    faults.raise_any()
+        errors.add(f"--projector mlp: it does not fold into a plain model; use --projector linear, {_CUSTOM}")
+    errors.raise_any()
     return Head(reuse=reuse, projector=projector, width=width)
 
 
@@ -79,7 +79,7 @@ def reuse_head(
     family, theirs = family_of(student.config, "student"), teacher.model
     head = head or choose_head(student.config, sizes(student.config).width, teacher)
     if student.config.num_labels != final_linear(theirs).out_features:
-        raise Fault(
+        raise UserError(
             f"--head reuse: the student has {student.config.num_labels} labels, the teacher's classifier "
             f"{final_linear(theirs).out_features}; use --head fresh"
         )

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.models.family import kind_of
 
 __all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
@@ -53,7 +53,7 @@ def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
     start, pad = _start_of(model), model.config.pad_token_id
     if start is None or pad is None:
         missing = "decoder_start_token_id" if start is None else "pad_token_id"
-        raise Fault(
+        raise UserError(
             f"{type(model).__name__}: its configuration has no {missing}, so a target text cannot be shown to it"
         )
     begin = torch.full_like(labels[:, :1], start)

@@ -22,13 +22,13 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from stillery.faults import Fault
-from stillery.models.custom import MARK, is_custom_folder, read_custom
+from stillery.errors import UserError
+from stillery.models.custom_head import MARK, is_custom_folder, read_custom
 from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_of
 from stillery.models.fingerprint import weights_fingerprint
-from stillery.models.layout import GENERATORS
-from stillery.models.place import check_weights, model_folder
+from stillery.models.locate import check_weights, model_folder
 from stillery.models.quiet import quiet
+from stillery.models.stack_layout import GENERATORS
 from stillery.progress import say
 
 __all__ = [
@@ -53,11 +53,11 @@ class Loaded:
     missing: frozenset[str]
 
 
-def _not_loaded(name: str, folder: str, what: str, error: Exception) -> Fault:
+def _not_loaded(name: str, folder: str, what: str, error: Exception) -> UserError:
     if isinstance(error, OSError) and not Path(folder).is_dir():
         if "safetensors" in str(error):
-            return Fault(f"{name}: only safetensors weights are read, and this model has none on the hub")
-        return Fault(
+            return UserError(f"{name}: only safetensors weights are read, and this model has none on the hub")
+        return UserError(
             f"{name}: no such folder, and no model of that name could be had from the local cache or the hub; "
             "give a folder, or connect and try again"
         )
@@ -66,11 +66,11 @@ def _not_loaded(name: str, folder: str, what: str, error: Exception) -> Fault:
     reason = " ".join(str(error).split())[:200]
     if not isinstance(error, (OSError, ValueError, SafetensorError)):
         reason = f"{type(error).__name__}: {reason}"
-    return Fault(f"{name}: cannot read {what}: {reason}")
+    return UserError(f"{name}: cannot read {what}: {reason}")
 
 
 # Damaged or hand-written files make transformers and tokenizers raise nearly anything (KeyError, TypeError,
-# ZeroDivisionError, bare Exception), so whatever is raised while files are read is a fault of the files.
+# ZeroDivisionError, bare Exception), so whatever is raised while files are read is an error of the files.
 
 
 def _config(folder: str, name: str) -> PreTrainedConfig:
@@ -97,10 +97,10 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False) -> PreTrainedTokeni
         tokenizer.pad_token = tokenizer.eos_token
         say(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
-        raise Fault(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
+        raise UserError(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
     # Without tokenizer files transformers makes one that knows nothing but special tokens.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
-        raise Fault(f"{name}: no tokenizer beside the model; save the tokenizer in the same folder")
+        raise UserError(f"{name}: no tokenizer beside the model; save the tokenizer in the same folder")
     return tokenizer
 
 
@@ -113,7 +113,9 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
         encoder: Any = model.base_model
         return encoder, {key.removeprefix(f"{model.base_model_prefix}.") for key in missing}
     if MARK in (config.architectures or []):
-        raise Fault(f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export")
+        raise UserError(
+            f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export"
+        )
     check_weights(folder, name)
     model, info = auto_class.from_pretrained(
         folder,
@@ -132,15 +134,15 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
     for stack in stacks_of(config):
         layers, of = sizes(config, stack).layers, "" if kind == "encoder" else f" in its {stack}"
         if layers < 1:
-            raise Fault(f"{name}: its config.json says {layers} layers{of}, so there is no model to load")
+            raise UserError(f"{name}: its config.json says {layers} layers{of}, so there is no model to load")
     tokenizer = load_tokenizer(name, pad_with_end=kind == "decoder")
     tokens = max(tokenizer.get_vocab().values()) + 1
     if tokens > config.vocab_size:
-        raise Fault(f"{name}: its tokenizer has {tokens} tokens, the model's vocabulary only {config.vocab_size}")
+        raise UserError(f"{name}: its tokenizer has {tokens} tokens, the model's vocabulary only {config.vocab_size}")
     try:
         with quiet():
             model, missing = _read(auto_class, name, folder, config)
-    except Fault:
+    except UserError:
         raise
     except Exception as error:
         raise _not_loaded(name, folder, "the model", error) from None
@@ -149,7 +151,7 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
         family = family_of(config, name)
         body = [key for key in missing if family.in_body(key.removeprefix(f"{model.base_model_prefix}."))]
     if body:
-        raise Fault(
+        raise UserError(
             f"{name}: its weights are not those of its config.json: {len(body)} tensors are absent or of other sizes, "
             f"such as {min(body)}"
         )
@@ -175,7 +177,9 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
         config.problem_type = None
     loaded = _load(AutoModelForSequenceClassification, name, folder, config)
     if labels is None and loaded.missing:
-        raise Fault(f"{name}: this model has no trained classification head; fine-tune it first (stillery finetune)")
+        raise UserError(
+            f"{name}: this model has no trained classification head; fine-tune it first (stillery finetune)"
+        )
     return loaded
 
 
@@ -201,7 +205,7 @@ def load_generator(name: str) -> Loaded:
     heads = [each for each in config.architectures or [] if each.endswith(_OTHER_HEADS)]
     if config.model_type in FAMILIES or heads:
         what = f"a {config.model_type} model" + (f" ({heads[0]})" if heads else "")
-        raise Fault(f"{name}: {what} is a classifier, here one that writes text is needed; use one of: {known}")
+        raise UserError(f"{name}: {what} is a classifier, here one that writes text is needed; use one of: {known}")
     loaded = _load(AutoModelForSeq2SeqLM if kind == "encoder-decoder" else AutoModelForCausalLM, name, folder, config)
     generation = loaded.model.generation_config
     assert generation is not None
@@ -233,12 +237,12 @@ def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
     advice = "layers can only be matched token by token; use models with one vocabulary"
     if ours != theirs:
         different = len(set(ours.items()) ^ set(theirs.items()))
-        raise Fault(
+        raise UserError(
             f"the tokenizers of {teacher.name} ({len(ours)} tokens) and {student.name} ({len(theirs)} tokens) differ "
             f"in {different} entries: {advice}"
         )
     if teacher.tokenizer(_PROBE)["input_ids"] != student.tokenizer(_PROBE)["input_ids"]:
-        raise Fault(f"the tokenizers of {teacher.name} and {student.name} split text differently: {advice}")
+        raise UserError(f"the tokenizers of {teacher.name} and {student.name} split text differently: {advice}")
 
 
 def fingerprint(loaded: Loaded) -> str:

@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import torch
 from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
 
-from stillery.faults import Fault, Gathered
-from stillery.models.copying import copy_weights
-from stillery.models.cutting import is_narrower
+from stillery.errors import ErrorList, UserError
+from stillery.models.copy_weights import copy_weights
 from stillery.models.family import Sizes, family_of, sizes
 from stillery.models.importance import Importance
 from stillery.models.load import Loaded, check_same_tokenizer
+from stillery.models.slicing import is_narrower
 
 __all__ = [
     "Student",
@@ -51,18 +51,18 @@ class Student:
 
 
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
-    """The student's sizes, checked against the model it is made from; every fault is reported."""
-    has, faults = sizes(source), Gathered()
+    """The student's sizes, checked against the model it is made from; every error is reported."""
+    has, errors = sizes(source), ErrorList()
     width, layers = shape.width or has.width, has.layers if shape.layers is None else shape.layers
     # Keep the size of a head where only the width is given.
     heads = shape.heads or (has.heads if width == has.width else max(1, width * has.heads // has.width))
     if layers < 1:
-        faults.add(f"--layers {layers}: a student needs at least one layer")
+        errors.add(f"--layers {layers}: a student needs at least one layer")
     if layers > has.layers:
-        faults.add(f"--layers {layers}: {name} has only {has.layers} layers, a student cannot be deeper")
+        errors.add(f"--layers {layers}: {name} has only {has.layers} layers, a student cannot be deeper")
     if width % heads:
-        faults.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
-    faults.raise_any()
+        errors.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
+    errors.raise_any()
     inner = has.inner if width == has.width else round(has.inner * width / has.width)
     return Sizes(layers=layers, width=width, heads=heads, inner=inner)
 
@@ -133,7 +133,7 @@ def build(
     config = source.model.config
     has = sizes(config)
     if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has.layers:
-        raise Fault(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
+        raise UserError(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
     model = _new(_student_config(config, wanted, teacher.model.config), seed)
     if init == "random":
         return Student(model=model, origin=("all weights new (random)",))
@@ -147,17 +147,17 @@ def build(
 def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
     """A student that is another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
     wanted, depth = sizes(checkpoint.model.config), sizes(teacher.model.config).layers
-    faults = Gathered()
+    errors = ErrorList()
     if layers is not None and layers != wanted.layers:
-        faults.add(
+        errors.add(
             f"--layers {layers}: {checkpoint.name} has {wanted.layers}; leave --layers out, "
             f"or take some of its layers with --init even --init-from {checkpoint.name}"
         )
     if wanted.layers > depth:
-        faults.add(
+        errors.add(
             f"{checkpoint.name} has {wanted.layers} layers, the teacher only {depth}: a student cannot be deeper"
         )
-    with faults.catch():
+    with errors.catch():
         check_same_tokenizer(teacher, checkpoint)
-    faults.raise_any()
+    errors.raise_any()
     return build(teacher=teacher, source=checkpoint, wanted=wanted, init="first", seed=seed)

@@ -15,7 +15,7 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
 from stillery.models.inputs import accepted_inputs, masks_of, targets_of
-from stillery.models.projected import final_linear
+from stillery.models.projected_head import final_linear
 
 __all__ = ["Stack", "Trace", "Wanted", "accepted_inputs", "trace"]
 

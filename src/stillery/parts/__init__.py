@@ -6,7 +6,7 @@ import importlib
 import pkgutil
 from functools import cache
 
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.words import PARTS, plugins
 
 __all__ = ["load"]
@@ -20,9 +20,9 @@ def load() -> None:
     for plugin in plugins(PARTS):
         try:
             importlib.import_module(plugin.module)
-        except Fault:
+        except UserError:
             raise
         except Exception as error:  # code of others may fail in any way; it is said in one line
-            raise Fault(
+            raise UserError(
                 f"the installed parts {plugin.name} ({plugin.module}) cannot be loaded: {type(error).__name__}: {error}"
             ) from None

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from stillery import declare
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.recipe import Clock, Pairs
 
 __all__ = [
@@ -191,7 +191,9 @@ def _drawn(
     """M-1 of the candidates without replacement, in ascending order, anew each epoch of each stage."""
     among = candidates or tuple(range(1, teacher_layers))
     if len(among) < student_layers - 1:
-        raise Fault(f"{student_layers - 1} teacher layers are to be drawn, there are only {len(among)} to draw from")
+        raise UserError(
+            f"{student_layers - 1} teacher layers are to be drawn, there are only {len(among)} to draw from"
+        )
     return _some(student_layers - 1, tuple(among), (clock.seed, 0x4A11, clock.stage, clock.epoch))
 
 
@@ -262,7 +264,7 @@ def block(
     if partitions is None:
         partitions = _blocks(student_layers, teacher_layers, partition)
     if len(partitions) != student_layers:
-        raise Fault(f"partitions names {len(partitions)} blocks, the student has {student_layers} layers")
+        raise UserError(f"partitions names {len(partitions)} blocks, the student has {student_layers} layers")
     return list(enumerate(partitions, start=1))
 
 
@@ -274,7 +276,7 @@ def _blocks(student_layers: int, teacher_layers: int, partition: str) -> tuple[t
     if partition == "overlap":
         return tuple(tuple(range(max(low - 1, 1), min(high + 1, teacher_layers) + 1)) for low, high in regular)
     if student_layers != 2 or teacher_layers < 4:
-        raise Fault(
+        raise UserError(
             f"partition {partition!r} is defined for two student layers and at least four teacher layers; name the "
             "blocks with partitions, or take regular or overlap"
         )
@@ -356,7 +358,7 @@ def similar(
     else:
         scores = np.asarray(similarity, dtype=np.float64)[1:, 1:]
     if scores.shape != (student_layers, teacher_layers):
-        raise Fault(
+        raise UserError(
             f"the similarity is of {scores.shape[0]} x {scores.shape[1]} layers, the models have {student_layers} x "
             f"{teacher_layers}"
         )

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from stillery import declare
-from stillery.faults import Fault
+from stillery.errors import UserError
 
 __all__ = ["Projection", "Start", "both", "to_student", "to_teacher"]
 
@@ -25,7 +25,7 @@ def _maps(sources: Sequence[int], targets: Sequence[int], *, bias: bool, shared:
     """A linear map for each pair, or one for all."""
     pairs = list(zip(sources, targets, strict=True))
     if shared and len(set(pairs)) > 1:
-        raise Fault("one projection cannot serve layers of different widths; use one per pair")
+        raise UserError("one projection cannot serve layers of different widths; use one per pair")
     return nn.ModuleList(nn.Linear(*pair, bias=bias) for pair in (pairs[:1] if shared else pairs))
 
 

@@ -22,7 +22,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from stillery import declare
-from stillery.faults import Fault
+from stillery.errors import UserError
 from stillery.parts._wide import wide
 
 __all__ = [
@@ -109,7 +109,7 @@ class _Total(torch.autograd.Function):
 def _mean(rule: Rule, logits: Tensor, target: Tensor, mask: Tensor, chunk: int | None, factor: float = 1.0) -> Tensor:
     """The mean over scored rows; `factor` is what slopes are multiplied by beyond the mean's own."""
     if chunk is not None and chunk < 1:
-        raise Fault(f"a chunk of {chunk} tokens measures nothing: give 1 or more")
+        raise UserError(f"a chunk of {chunk} tokens measures nothing: give 1 or more")
     scored = mask.to(torch.bool)
     size = chunk or max(1, (CPU_CHUNK if logits.device.type == "cpu" else DEVICE_CHUNK) // logits.shape[-1])
     if torch.is_grad_enabled() and logits.requires_grad:
@@ -137,12 +137,12 @@ def _compared(
 
 def _check(student: Tensor, teacher: Tensor, mask: Tensor) -> None:
     if student.ndim != 3 or student.shape != teacher.shape:
-        raise Fault(
+        raise UserError(
             f"student logits {list(student.shape)} and teacher logits {list(teacher.shape)}: "
             "token losses need both as [batch, tokens, vocabulary], of one size; cut both to the vocabulary they share"
         )
     if mask.shape != student.shape[:2]:
-        raise Fault(f"a mask {list(mask.shape)} for logits {list(student.shape)}: give it as [batch, tokens]")
+        raise UserError(f"a mask {list(mask.shape)} for logits {list(student.shape)}: give it as [batch, tokens]")
 
 
 def _kl(student: Tensor, teacher: Tensor) -> tuple[Tensor, Callable[[], Tensor]]:
@@ -279,12 +279,12 @@ def token_cross_entropy(
     With `label_smoothing` e, a target is 1 - e of itself and e spread evenly over the vocabulary.
     """
     if logits.ndim != 3 or targets.shape != logits.shape[:2]:
-        raise Fault(
+        raise UserError(
             f"logits {list(logits.shape)} and targets {list(targets.shape)}: "
             "give logits as [batch, tokens, vocabulary] and targets as [batch, tokens]"
         )
     if mask is not None and mask.shape != targets.shape:
-        raise Fault(f"a mask {list(mask.shape)} for targets {list(targets.shape)}: give it as [batch, tokens]")
+        raise UserError(f"a mask {list(mask.shape)} for targets {list(targets.shape)}: give it as [batch, tokens]")
     scored = targets != ignore
     if mask is not None:
         scored = scored & mask.to(torch.bool)

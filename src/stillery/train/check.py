@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from transformers import PreTrainedConfig
 
-from stillery.bound import unmeasured
-from stillery.faults import Gathered
+from stillery.errors import ErrorList
+from stillery.losses import flat_layers
 from stillery.models.family import Sizes, kind_of, scores_are_plain, stacks_of
 from stillery.recipe import Clock, Match, Need, Pairs, Representation, Stage
-from stillery.terms import flat_layers
-from stillery.train.needs import ModelSizes, pairs_of, rows_of, sizes_in
+from stillery.similarity_pairing import unmeasured
+from stillery.train.step_plan import ModelSizes, pairs_of, rows_of, sizes_in
 
 __all__ = ["check_stages"]
 
@@ -24,43 +24,43 @@ def check_stages(
     clock: Clock,
     configs: Sequence[PreTrainedConfig] = (),
 ) -> None:
-    """Refuse a recipe these models cannot follow; `configs` are their configurations. All faults are reported."""
-    faults = Gathered()
+    """Refuse a recipe these models cannot follow; `configs` are their configurations. All errors are reported."""
+    errors = ErrorList()
     first = next(iter(stacks_of(configs[0]) if configs else ("encoder",) if isinstance(student, Sizes) else student))
     for stage in stages:
         if teacher is None:
             if stage.needs_teacher:
-                faults.add(f"stage {stage.name} matches a teacher, and none is given")
+                errors.add(f"stage {stage.name} matches a teacher, and none is given")
             continue
         if len({match.name for match in stage.matches}) != len(stage.matches):
-            faults.add(f"stage {stage.name}: two matches have the same name, their logs would mix")
-        with faults.catch():
+            errors.add(f"stage {stage.name}: two matches have the same name, their logs would mix")
+        with errors.catch():
             _check_last_states(stage)
         named = [sizes for sizes in (student, teacher) if not isinstance(sizes, Sizes)]
         for match in stage.matches:
             if match.stack is not None and not all(match.stack in has for has in (*named, *map(stacks_of, configs))):
-                faults.add(f"match {match.name} looks at the {match.stack}, which the models do not have")
+                errors.add(f"match {match.name} looks at the {match.stack}, which the models do not have")
                 continue
             ours, theirs = sizes_in(student, match.stack), sizes_in(teacher, match.stack)
-            with faults.catch():
+            with errors.catch():
                 pairs = pairs_of(unmeasured(match, ours.layers, theirs.layers), ours.layers, theirs.layers, clock)
-                with faults.catch():
+                with errors.catch():
                     _check_pairs(match, pairs, ours, theirs)
                 _check_parts(match, pairs, ours, theirs, configs, first)
-    faults.raise_any()
+    errors.raise_any()
 
 
 def _check_last_states(stage: Stage) -> None:
     """A stack's last state is kept once, before its last norm or after it."""
-    faults = Gathered()
+    errors = ErrorList()
     for stack in dict.fromkeys(match.stack for match in stage.matches):
         raw = {match.represent.raw_last for match in stage.matches if _looks_at_states(match, stack)}
         if len(raw) > 1:
-            faults.add(
+            errors.add(
                 f"stage {stage.name}: some matches look at the last state before its norm, others after it; use "
                 "raw_last for all of a stack or for none"
             )
-    faults.raise_any()
+    errors.raise_any()
 
 
 def _looks_at_states(match: Match, stack: str | None) -> bool:
@@ -68,49 +68,49 @@ def _looks_at_states(match: Match, stack: str | None) -> bool:
 
 
 def _check_pairs(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes) -> None:
-    faults = Gathered()
+    errors = ErrorList()
     if not pairs:
-        faults.add(
+        errors.add(
             f"match {match.name}: no layer pairs between a student of {student.layers} and a teacher of "
             f"{teacher.layers} layers; use more --layers or another --method"
         )
     for ours, theirs in pairs:
         if () in (ours, theirs):
-            faults.add(f"match {match.name}: a pair ({ours}, {theirs}) names no layer on one side")
+            errors.add(f"match {match.name}: a pair ({ours}, {theirs}) names no layer on one side")
         inside = all(0 <= layer <= student.layers for layer in flat_layers(ours))
         if not (inside and all(0 <= layer <= teacher.layers for layer in flat_layers(theirs))):
-            faults.add(
+            errors.add(
                 f"match {match.name}: pair ({ours}, {theirs}) is outside the student's 0..{student.layers} and the "
                 f"teacher's 0..{teacher.layers}"
             )
         if "hidden" not in match.represent.needs and 0 in (*flat_layers(ours), *flat_layers(theirs)):
-            faults.add(
+            errors.add(
                 f"match {match.name}: pair ({ours}, {theirs}) names the embedding, which has no {match.represent.name}"
             )
-    faults.raise_any()
+    errors.raise_any()
 
 
 def _check_parts(
     match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, configs: Sequence[PreTrainedConfig], first: str
 ) -> None:
-    represent, faults = match.represent, Gathered()
+    represent, errors = match.represent, ErrorList()
     if match.judge is not None:
         if not represent.sized or represent.rows != "examples":
-            faults.add(f"match {match.name}: it needs one state per example (cls or pool), not {represent.name}")
-        faults.raise_any()
+            errors.add(f"match {match.name}: it needs one state per example (cls or pool), not {represent.name}")
+        errors.raise_any()
         return
     groups = any(isinstance(layers, tuple) for pair in pairs for layers in pair)
     if pairs and represent.joint != groups and (represent.joint or not represent.sized):
         kind = "several layers at once" if represent.joint else "one layer at a time"
-        faults.add(f"match {match.name}: {represent.name} looks at {kind}, its pairing does not give that")
+        errors.add(f"match {match.name}: {represent.name} looks at {kind}, its pairing does not give that")
     with_teacher = match.against == "teacher"
     if with_teacher and represent.sized and student.width != teacher.width and match.project is None:
-        faults.add(
+        errors.add(
             f"match {match.name}: the widths {student.width} and {teacher.width} differ, and it has no projection"
         )
     ours, theirs = _own_heads(student, represent), _own_heads(teacher, represent)
     if with_teacher and represent.heads == "own" and ours != theirs:
-        faults.add(
+        errors.add(
             f"match {match.name}: {represent.name} are compared head by head, the student has {ours} heads, "
             f"the teacher {theirs}; use --heads {theirs}, or relations with relation heads (minilm-v2, or --option "
             "relation_heads=N of the -ild methods)"
@@ -120,15 +120,15 @@ def _check_parts(
         config.model_type for config in configs if not scores_are_plain(config, match.stack)
     ):
         if scores:
-            faults.add(
+            errors.add(
                 f"match {match.name}: the attention scores of a {model_type} model hold more than queries and keys "
                 "and cannot be had; use another method"
             )
     crossed = match.stack == "decoder" and all(kind_of(config) == "encoder-decoder" for config in configs)
     if "cross_key" in represent.needs and not crossed:
-        faults.add(f"match {match.name}: only the decoder of an encoder-decoder has {represent.name}")
-    if not faults.lines:
-        with faults.catch():
+        errors.add(f"match {match.name}: only the decoder of an encoder-decoder has {represent.name}")
+    if not errors.lines:
+        with errors.catch():
             rows_of(match, first)
     if represent.heads not in (None, "own"):
         heads = (teacher.key_heads or teacher.heads) if represent.heads == "teacher" else int(represent.heads)
@@ -137,15 +137,15 @@ def _check_parts(
         fits = math.gcd(*(width for each in widths.values() for width in each))
         for side, each in widths.items():
             for width in (width for width in sorted(each) if width % heads):
-                faults.add(
+                errors.add(
                     f"match {match.name}: {heads} relation heads do not divide {width}, the width of the {side}'s "
                     f"{' and '.join(represent.needs)}; choose a divisor of {fits} with --option relation_heads=N"
                 )
     if match.flow is not None and len(pairs) != student.layers * teacher.layers:
-        faults.add(f"match {match.name}: a flow needs every student layer paired with every teacher layer")
+        errors.add(f"match {match.name}: a flow needs every student layer paired with every teacher layer")
     if match.combine is not None and pairs and not groups:
-        faults.add(f"match {match.name}: there is nothing to combine, its pairing gives one teacher layer a pair")
-    faults.raise_any()
+        errors.add(f"match {match.name}: there is nothing to combine, its pairing gives one teacher layer a pair")
+    errors.raise_any()
 
 
 def _own_heads(has: Sizes, represent: Representation) -> int:

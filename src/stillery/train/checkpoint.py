@@ -17,8 +17,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
 from stillery.atomic import atomic_file, atomic_folder, remove_leftovers
-from stillery.faults import Fault
-from stillery.models.saving import saving
+from stillery.errors import UserError
+from stillery.models.full_disk import saving
 
 __all__ = [
     "Progress",
@@ -117,7 +117,7 @@ def read_progress(folder: Path) -> Progress:
     try:
         return Progress(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise Fault(f"{path}: this checkpoint cannot be read ({error}); start again in another --out") from None
+        raise UserError(f"{path}: this checkpoint cannot be read ({error}); start again in another --out") from None
 
 
 def save_begun(folder: Path, progress: Progress) -> None:
@@ -138,7 +138,7 @@ def _read(path: Path) -> dict[str, Tensor]:
     try:
         return load_file(path)
     except (OSError, SafetensorError) as error:
-        raise Fault(f"{path}: this checkpoint is damaged ({error}); start again in another --out") from None
+        raise UserError(f"{path}: this checkpoint is damaged ({error}); start again in another --out") from None
 
 
 def restore_weights(folder: Path, module: nn.Module) -> None:
@@ -147,7 +147,7 @@ def restore_weights(folder: Path, module: nn.Module) -> None:
     saved = _read(path)
     current = _own(module)
     if saved.keys() != current.keys() or any(saved[name].shape != current[name].shape for name in saved):
-        raise Fault(f"{path}: this checkpoint is of another model; start again in another --out")
+        raise UserError(f"{path}: this checkpoint is of another model; start again in another --out")
     module.load_state_dict(saved, strict=False)
 
 
@@ -158,7 +158,7 @@ def restore_optimiser(folder: Path, module: nn.Module, optimiser: torch.optim.Op
     for key, value in _read(path).items():
         name, _, field = key.rpartition("/")
         if name not in parameters:
-            raise Fault(f"{path}: this checkpoint is of another model; start again in another --out")
+            raise UserError(f"{path}: this checkpoint is of another model; start again in another --out")
         parameter = parameters[name]
         # A fused optimiser keeps its step counter on the parameter's device, any other on the CPU.
         optimiser.state[parameter][field] = value.to(parameter.device)

@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from stillery.data.batches import Batch, collate
-from stillery.data.examples import Examples
-from stillery.data.text_batches import collate_text
-from stillery.data.text_tokens import TextTokens
-from stillery.data.tokens import Tokens
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.encode import Tokens
+from stillery.data.tokens.text_batches import collate_text
+from stillery.data.tokens.text_encode import TextTokens
 from stillery.recipe import MIXED_ROWS, Rows
 
 __all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted", "shown_rows"]

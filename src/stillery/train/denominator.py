@@ -19,11 +19,11 @@ import torch
 from torch import Tensor
 
 from stillery import declare
-from stillery.faults import Fault
+from stillery.errors import UserError
+from stillery.losses import mean_of, pair_distance
 from stillery.models.trace import Stack
 from stillery.parts.distance import REDUCTIONS
 from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
-from stillery.terms import mean_of, pair_distance
 from stillery.train.data import counted
 
 __all__ = ["Denominator", "rows_of"]
@@ -45,8 +45,8 @@ def rows_of(match: Match, first: str = "encoder") -> Denominator:
     if match.judge is not None:
         return "examples"
     found = _found(_Compared.of(match), (match.stack or first) == "decoder")
-    if isinstance(found, Fault):
-        raise Fault(f"match {match.name}: {found}")
+    if isinstance(found, UserError):
+        raise UserError(f"match {match.name}: {found}")
     mixed: Mapping[str, Rows] = MIXED_ROWS  # type: ignore[assignment]
     return mixed.get(found, found) if match.view == "mixed" else found
 
@@ -71,28 +71,28 @@ class _Compared:
 
 
 @lru_cache(maxsize=512)
-def _found(compared: _Compared, decoder: bool) -> Denominator | Fault:
+def _found(compared: _Compared, decoder: bool) -> Denominator | UserError:
     with torch.random.fork_rng(devices=[]):
         return _looked_for(compared, decoder)
 
 
-def _looked_for(compared: _Compared, decoder: bool) -> Denominator | Fault:
+def _looked_for(compared: _Compared, decoder: bool) -> Denominator | UserError:
     match = compared.match()
     try:
         if _together(match):
             # It depends on its batch, which is known; whether it works at all is not.
             whole = _Tried(match, _CUTS[0], decoder)
             if _needs_keys(match, decoder) and not np.isclose(whole.padded, whole.value, rtol=_CLOSE):
-                return Fault(_why_not(compared, decoder))
+                return UserError(_why_not(compared, decoder))
             return _said(match, decoder)
-        return _adds_up(match, decoder) or Fault(_why_not(compared, decoder))
-    except Fault as fault:
-        return fault
+        return _adds_up(match, decoder) or UserError(_why_not(compared, decoder))
+    except UserError as error:
+        return error
     except Exception as error:  # a user's code may fail in any way; it is said in one line
         if _needs_keys(match, decoder):
-            return Fault(_why_not(compared, decoder))
+            return UserError(_why_not(compared, decoder))
         told = (str(error).strip().splitlines() or [""])[0]
-        return Fault(
+        return UserError(
             f"{part_name(match.distance)} on {match.represent.name} fails on a small batch: "
             f"{type(error).__name__}: {told}"
         )

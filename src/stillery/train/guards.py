@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stillery.recipe import Clock
-from stillery.train.cut import Part
-from stillery.train.measure import Measured, few_of, measured
-from stillery.train.scores import Scores
+from stillery.train.guard_measures import Measured, few_of, measured
+from stillery.train.microbatches import Part
 from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.step import Step
+from stillery.train.validation import Scores
 
 __all__ = ["Advice", "Guards", "Plain", "Warned"]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.atomic import atomic_file
-from stillery.faults import Fault
+from stillery.errors import UserError
 
 __all__ = ["RunLog", "need_tensorboard"]
 
@@ -17,7 +17,7 @@ def need_tensorboard() -> None:
     try:
         import torch.utils.tensorboard  # noqa: F401
     except ImportError:
-        raise Fault('tensorboard is not installed: pip install "stillery[tensorboard]"') from None
+        raise UserError('tensorboard is not installed: pip install "stillery[tensorboard]"') from None
 
 
 def _flat(event: dict[str, Any], prefix: str = "") -> dict[str, float]:

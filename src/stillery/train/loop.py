@@ -21,31 +21,31 @@ from accelerate.state import AcceleratorState
 from torch import nn
 from transformers import PreTrainedModel
 
-from stillery.bound import check_measured
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.progress import Bar, bar, say
+from stillery.similarity_pairing import check_measured
 from stillery.train import checkpoint
-from stillery.train.ahead import ahead
-from stillery.train.away import idle_teachers_away
 from stillery.train.checkpoint import Progress
+from stillery.train.cuda.graph_step import graphs_for
+from stillery.train.cuda.stream import own_stream
 from stillery.train.data import TextData, Trainable, TrainingData
-from stillery.train.graph import graphs_for
+from stillery.train.deferred_losses import Telling
 from stillery.train.guards import Advice, Guards, Plain, Warned
 from stillery.train.heap import held_heap
-from stillery.train.lessons import clock_at, lengths_of, lessons_of
 from stillery.train.log import RunLog
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
 from stillery.train.optimiser import adamw, set_rate
-from stillery.train.prepare import Preparing
-from stillery.train.said import note
+from stillery.train.prefetch import ahead
 from stillery.train.schedule import learning_rate, run_steps
 from stillery.train.settings import Storing, Training
+from stillery.train.stage_clocks import clock_at, lengths_of, lessons_of
 from stillery.train.step import Step
-from stillery.train.store_use import stage_teachers
-from stillery.train.stream import own_stream
+from stillery.train.step_inputs import Preparing
+from stillery.train.step_losses import note
 from stillery.train.teacher import LiveTeacher, Teacher
-from stillery.train.telling import Telling
+from stillery.train.teacher_cache.offload import idle_teachers_away
+from stillery.train.teacher_cache.stages import stage_teachers
 
 __all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
 

@@ -18,12 +18,12 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from stillery.losses import Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
 from stillery.models.trace import Stack, Trace
 from stillery.parts._wide import wide
 from stillery.recipe import Clock, Match, Remembers, Rows, Stage
-from stillery.terms import Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
-from stillery.train.needs import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
+from stillery.train.step_plan import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
 
 __all__ = ["Losses", "Needs", "Objective", "Watch", "needs_of", "pairs_of", "rows_of", "shown_by"]
 

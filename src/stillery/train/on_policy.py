@@ -18,15 +18,15 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
-from stillery.data.batches import Batch
+from stillery.data.tokens.batches import Batch
 from stillery.models.family import kind_of
 from stillery.models.inputs import IGNORED
-from stillery.models.past import past_of
+from stillery.models.kv_cache import past_of
 from stillery.models.quiet import quiet
 from stillery.models.sampling import AS_THEY_ARE, PLAINLY
 from stillery.recipe import Clock, Rows
-from stillery.train.cut import Part
 from stillery.train.data import counted, shown_rows
+from stillery.train.microbatches import Part
 from stillery.train.seeds import seed_generators, step_seed
 
 __all__ = ["OnPolicy", "on_policy", "writes_itself"]

@@ -17,8 +17,8 @@ from functools import cache
 import torch
 
 from stillery.atomic import atomic_file
-from stillery.data.cache import META, find_cache
-from stillery.faults import Fault
+from stillery.data.cache.folder import META, find_cache
+from stillery.errors import UserError
 from stillery.progress import say
 
 __all__ = ["choose"]
@@ -68,7 +68,7 @@ def choose(wanted: str, device: str) -> str:
         say(f"{wanted}: {problem}; it works with {'='.join(_WITHOUT_AMX)}, which is now set for this run")
         return wanted
     if problem:
-        raise Fault(f"--precision {wanted} does not work on this {device}: {problem}; use --precision fp32")
+        raise UserError(f"--precision {wanted} does not work on this {device}: {problem}; use --precision fp32")
     return wanted
 
 

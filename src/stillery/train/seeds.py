@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from stillery.train.stream import number_of
+from stillery.train.cuda.stream import number_of
 
 __all__ = ["seed_generators", "step_seed"]
 

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 
 from stillery.models.trace import Trace
 from stillery.recipe import Clock, Stage
-from stillery.train.cut import Part
-from stillery.train.needs import needs_of
+from stillery.train.microbatches import Part
 from stillery.train.objective import Losses, Objective
-from stillery.train.said import Said, spoken
 from stillery.train.seeds import seed_generators, step_seed
+from stillery.train.step_losses import Said, spoken
+from stillery.train.step_plan import needs_of
 from stillery.train.teacher import Teacher
 
 __all__ = ["Step", "teaching_views"]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stillery.losses import Mixed
 from stillery.models.trace import Trace
-from stillery.terms import Mixed
-from stillery.train.needs import Needs, shown_by
-from stillery.train.store_plan import What
+from stillery.train.step_plan import Needs, shown_by
+from stillery.train.teacher_cache.contents import What
 
 __all__ = ["LiveTeacher", "Teacher"]
 

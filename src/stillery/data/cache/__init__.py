@@ -1,0 +1,1 @@
+"""The cache folder on disk: its arrays and its locks."""

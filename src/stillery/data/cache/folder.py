@@ -1,0 +1,151 @@
+"""The cache folder: what can be worked out again, kept because that takes long.
+
+Each kind of thing (`tokens`) has a folder of its own, and in it a folder per entry, named by what the entry was made
+from. An entry holds arrays and a `meta.json`; how it is read and written is in `cached_arrays.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+import shutil
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from stillery.atomic import remove_leftovers, remove_whole
+from stillery.data.cache.locks import unused
+from stillery.errors import UserError
+from stillery.progress import say
+
+__all__ = ["META", "Cache", "Entry", "find_cache", "say_once"]
+
+META = "meta.json"
+KEY = re.compile("[0-9a-f]{64}")
+GIGABYTE = 10**9
+DEFAULT_LIMIT = 5.0
+DEFAULT_WAIT = 60.0
+# A part this old belongs to a process that was killed: no entry takes that long to write.
+ABANDONED_SECONDS = 24 * 3600
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """One thing that is kept: its folder, its size, when it was last used (seconds since 1970) and what it is."""
+
+    kind: str
+    path: Path
+    bytes: int
+    used: float
+    about: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cache:
+    """A cache folder, the most bytes it may hold of a kind, and how many seconds another may do nothing in its turn."""
+
+    folder: Path
+    limit: int
+    wait: float = DEFAULT_WAIT
+
+    def place(self, kind: str, key: str) -> Path:
+        """The folder of an entry, there or not; `key` is a sha256 in hexadecimal."""
+        return self.folder / kind / key
+
+    def entries(self) -> list[Entry]:
+        """What is kept, the most recently used first."""
+        # Only folders named by a key are ours: the user may have named a folder that holds other things too.
+        places = (path for path in self.folder.glob("*/*") if KEY.fullmatch(path.name))
+        found = [entry for entry in map(_entry, places) if entry is not None]
+        return sorted(found, key=lambda entry: entry.used, reverse=True)
+
+    def trim(self, kind: str) -> list[Entry]:
+        """Remove the least recently used entries of a kind until the rest is within the limit; return what was."""
+        kept, removed = 0, []
+        for entry in self.entries():
+            if entry.kind != kind:
+                continue
+            kept += entry.bytes
+            if kept > self.limit:
+                removed.append(entry)
+        self._remove(removed)
+        return removed
+
+    def clear(self) -> list[Entry]:
+        """Remove every entry that no process holds, and return those that are gone."""
+        found = self.entries()
+        for entry in found:
+            self.remove_unused(entry)
+        self._remove_abandoned()
+        return [entry for entry in found if not entry.path.exists()]
+
+    def remove_unused(self, entry: Entry) -> None:
+        """Remove an entry, unless a process fills or reads it."""
+        with suppress(OSError), unused(entry.path) as free:
+            if free:
+                remove_whole(entry.path)
+
+    def _remove(self, entries: Sequence[Entry]) -> None:
+        for entry in entries:
+            # Another process may be faster, or may not let go of a file; what stays is tried again next time.
+            shutil.rmtree(entry.path, ignore_errors=True)
+        self._remove_abandoned()
+
+    def _remove_abandoned(self) -> None:
+        for kind in self.folder.glob("*/"):
+            with suppress(OSError):
+                remove_leftovers(kind, older_than=ABANDONED_SECONDS)
+
+
+def find_cache() -> Cache | None:
+    """The user's cache, or None when it is turned off.
+
+    It is `$STILLERY_CACHE`, else `$XDG_CACHE_HOME/stillery`, else `~/.cache/stillery`; `STILLERY_CACHE=off` turns it
+    off. `$STILLERY_CACHE_LIMIT` is the most it may hold of each kind, in gigabytes; what teachers showed has a limit of
+    its own (`--cache-limit`). `$STILLERY_CACHE_WAIT` is for how many seconds of standstill a run waits for another.
+    """
+    named = os.environ.get("STILLERY_CACHE", "").strip()
+    if named.casefold() == "off":
+        return None
+    general = os.environ.get("XDG_CACHE_HOME", "").strip() or "~/.cache"
+    try:
+        folder = Path(named or Path(general) / "stillery").expanduser()
+    except RuntimeError:
+        # There is no home folder, as for some services.
+        return None
+    limit = _number("STILLERY_CACHE_LIMIT", DEFAULT_LIMIT, "gigabytes, such as 5") * GIGABYTE
+    wait = _number("STILLERY_CACHE_WAIT", DEFAULT_WAIT, "seconds, such as 60")
+    return Cache(folder=folder, limit=int(limit), wait=wait)
+
+
+@cache
+def say_once(line: str) -> None:
+    """Say a line on stderr the first time it comes up."""
+    say(line)
+
+
+def _number(name: str, usual: float, kind: str) -> float:
+    """A number that an environment variable gives, not below 0."""
+    written = os.environ.get(name, "").strip() or str(usual)
+    with suppress(ValueError):
+        if math.isfinite(number := float(written)):
+            return max(number, 0.0)
+    raise UserError(f"{name}={written}: give a number of {kind}")
+
+
+def _entry(path: Path) -> Entry | None:
+    """What is in an entry's folder; None when it went away meanwhile."""
+    try:
+        size = sum(file.stat().st_size for file in path.iterdir())
+        used = path.stat().st_mtime
+    except OSError:
+        return None
+    try:
+        about = str(json.loads((path / META).read_text(encoding="utf-8"))["about"])
+    except (OSError, ValueError, KeyError, TypeError):
+        about = "damaged"
+    return Entry(kind=path.parent.name, path=path, bytes=size, used=used, about=about)

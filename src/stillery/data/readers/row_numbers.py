@@ -1,0 +1,34 @@
+"""How an error names the rows it is about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+__all__ = ["INVISIBLE", "NESTED", "at", "at_rows"]
+
+LISTED = 5
+
+INVISIBLE = " \t\r\n\u00a0\u200b\u200c\u200d\u2060\ufeff"
+"""Spaces, and what is as invisible: zero-width characters and the byte order mark."""
+
+NESTED = b"stillery first nested row"
+"""The metadata key of a column of text that has a list or an object written out in it: the row of the first."""
+
+
+def at(where: str, row: int) -> str:
+    """The place of one data row, counted from 1; row 0 is the header."""
+    return f"{where}, row {row}" if row else f"{where}, header"
+
+
+def at_rows(where: str, rows: Sequence[int]) -> str:
+    """The place of several rows: the first, a few more, and how many others.
+
+    >>> at_rows("reviews.csv", [7, 9, 12])
+    'reviews.csv, row 7 (also 9, 12)'
+    """
+    place = at(where, rows[0])
+    if len(rows) == 1:
+        return place
+    more = ", ".join(str(row) for row in rows[1:LISTED])
+    left = len(rows) - LISTED
+    return f"{place} (also {more} and {left} more)" if left > 0 else f"{place} (also {more})"

@@ -1,0 +1,1 @@
+"""What a file holds: columns and their roles, labels, splits, examples."""

@@ -1,0 +1,306 @@
+"""Labels: from what a file says to the numbers a model learns, and back."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PretrainedConfig
+
+from stillery.data.readers.row_numbers import at_rows
+from stillery.errors import ErrorList, UserError
+
+__all__ = ["SEPARATOR", "Labels", "encode", "infer", "label_name", "refuse_constant"]
+
+MOST_CLASSES = 1000
+LARGEST = float(np.finfo(np.float32).max)
+FEW_ROWS = 20
+LONGEST_NAME = 200
+NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
+INTEGRAL = re.compile(r"([+-]?\d+)\.0+")
+INTEGER = re.compile(r"[+-]?\d{1,1000}")
+SEPARATOR = "|"
+ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
+PROBLEM_TYPES: dict[str, ProblemType] = {
+    "classes": "single_label_classification",
+    "labels": "multi_label_classification",
+    "score": "regression",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Labels:
+    """The classes of a task in the order of the model's outputs, or the one score of a regression.
+
+    With `multi` a text may have any number of them. `positive` is the class f1 is about; None means the second one.
+    """
+
+    names: tuple[str, ...] = ("score",)
+    regression: bool = False
+    multi: bool = False
+    positive: str | None = None
+
+    @property
+    def count(self) -> int:
+        """The number of outputs a model needs."""
+        return 1 if self.regression else len(self.names)
+
+    @property
+    def kind(self) -> Literal["classes", "labels", "score"]:
+        """What a model predicts: one of several classes, any of several labels, or a score."""
+        return "score" if self.regression else "labels" if self.multi else "classes"
+
+    @property
+    def problem_type(self) -> ProblemType:
+        """The kind, as a transformers config holds it."""
+        return PROBLEM_TYPES[self.kind]
+
+    @property
+    def id2label(self) -> dict[int, str]:
+        """Index to name, as a transformers config holds it."""
+        return dict(enumerate(self.names))
+
+    @property
+    def label2id(self) -> dict[str, int]:
+        """Name to index, as a transformers config holds it."""
+        return {name: index for index, name in enumerate(self.names)}
+
+    @property
+    def default_names(self) -> bool:
+        """Whether the classes have no names of their own, only transformers' LABEL_0, LABEL_1, ..."""
+        return self.names == tuple(f"LABEL_{index}" for index in range(len(self.names)))
+
+    @classmethod
+    def of_model(cls, config: PretrainedConfig) -> Labels:
+        """The labels a classification model was made for."""
+        multi = config.problem_type == PROBLEM_TYPES["labels"]
+        if not multi and (config.num_labels == 1 or config.problem_type == PROBLEM_TYPES["score"]):
+            return cls(regression=True)
+        # A config read from JSON may have kept its indices as strings.
+        names = {int(index): str(name) for index, name in (config.id2label or {}).items()}
+        return cls(names=tuple(names[index] for index in sorted(names)), multi=multi)
+
+
+def infer(values: Sequence[Any], where: str, regression: bool | None = None, multi: bool | None = None) -> Labels:
+    """The label space of a training set; scores when most values are numbers and some are not whole.
+
+    With `multi` each value is a set of names. With None a name that looks like several is refused.
+    """
+    values = _python(values)
+    if multi:
+        labels = Labels(names=_names_of_sets(values, where), multi=True)
+        refuse_constant(values, labels, where)
+        return labels
+    if regression is None:
+        numbers = [number for number in map(_number, values) if number is not None]
+        whole = all(number.is_integer() for number in numbers) and not any(map(_is_infinite, values))
+        regression = 2 * len(numbers) > len(values) and not whole
+    labels = Labels(regression=True) if regression else Labels(names=_names(values, where))
+    if multi is None:
+        _refuse_joined(labels, where)
+    refuse_constant(values, labels, where)
+    return labels
+
+
+def refuse_constant(values: Sequence[Any], labels: Labels, where: str) -> None:
+    """Refuse a training set from which nothing can be learnt, because its labels are all the same."""
+    values = _python(values)
+    if labels.multi:
+        sets = {frozenset(names) for names in values if names is not None}
+        if len(sets) == 1:
+            shown = ", ".join(sorted(sets.pop())) or "none"
+            raise UserError(f"{where}: every row has the same labels ({shown}); training needs rows that differ")
+        return
+    found = {_number(value) if labels.regression else label_name(value) for value in values} - {None}
+    if not found:
+        raise UserError(f"{where}: no row has a label; choose another column with --label")
+    if len(found) == 1:
+        what = "score" if labels.regression else "class"
+        raise UserError(f"{where}: all labels are the same {what} ({found.pop()!r}); training needs at least two")
+
+
+def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int] | None = None) -> NDArray[Any]:
+    """Labels as int64 class indices, float32 scores, or float32 0 and 1 for each of several labels `[rows, labels]`.
+
+    Every row must have one that is known; with `rows`, positions from 0, only those are read and the others are 0.
+    """
+    values = _python(values)
+    chosen = range(len(values)) if rows is None else rows
+    if labels.regression:
+        return _scores(values, where, chosen)
+    encoded = np.zeros((len(values), labels.count), np.float32) if labels.multi else np.zeros(len(values), np.int64)
+    position = _finder(labels)
+    missing: list[int] = []
+    unseen: dict[str, list[int]] = {}
+    for row in chosen:
+        value = values[row]
+        names: Sequence[Any] | None = value if labels.multi else (label_name(value),)
+        if names is None or None in names:
+            missing.append(row + 1)
+            continue
+        for name in names:
+            place = position(name)
+            if place is None:
+                unseen.setdefault(name, []).append(row + 1)
+            elif labels.multi:
+                encoded[row, place] = 1
+            else:
+                encoded[row] = place
+    errors = ErrorList()
+    if missing:
+        none = "" if not labels.multi else " (a text without labels has an empty list or an empty cell)"
+        errors.add(f"{at_rows(where, missing)}: the label is missing; fill it in or remove the row{none}")
+    cure = _cure(unseen, labels)
+    for name, at in list(unseen.items())[:5]:
+        errors.add(
+            f"{at_rows(where, at)}: the label {name!r} is not known; known labels: {_listed(labels.names)}{cure}"
+        )
+    if len(unseen) > 5:
+        errors.add(f"{where}: {len(unseen) - 5} more labels are not known; is this the right column? (--label)")
+    errors.raise_any()
+    return encoded
+
+
+def _finder(labels: Labels) -> Callable[[str], int | None]:
+    """Where a name is among the labels."""
+    index = dict(labels.label2id)
+    if labels.default_names:
+        index |= {str(position): position for position in range(labels.count)}
+    # "POSITIVE" of a published teacher is the "positive" of a file, unless the names differ in case only.
+    folded = {name.casefold(): position for name, position in index.items()}
+    if len(folded) < len(index):
+        folded = {}
+    known: dict[str, int | None] = {}
+
+    def find(name: str) -> int | None:
+        if name not in known:
+            known[name] = index.get(name, folded.get(name.casefold()))
+        return known[name]
+
+    return find
+
+
+def _cure(unseen: Iterable[str], labels: Labels) -> str:
+    """What to do about numbers where names are known: which name a number stands for is not for us to guess."""
+    if not unseen or not all(map(INTEGER.fullmatch, unseen)) or any(map(INTEGER.fullmatch, labels.names)):
+        return ""
+    return "; numbers are not names: write the names in the file, or the numbers as id2label in the model's config.json"
+
+
+def label_name(value: Any) -> str | None:
+    """The name of a class as written in a file: 1, 1.0 and "1.0" are "1"; nothing and NaN are None."""
+    if value is None or (isinstance(value, float) and math.isnan(value)):
+        return None
+    if isinstance(value, (float, Decimal)) and math.isfinite(value) and value == int(value):
+        return str(int(value))
+    text = str(value).strip()
+    integral = INTEGRAL.fullmatch(text)
+    return None if text in ("", "nan", "NaN") else integral[1] if integral else text
+
+
+def _scores(values: Sequence[Any], where: str, rows: Iterable[int]) -> NDArray[np.float32]:
+    scores = np.zeros(len(values), dtype=np.float32)
+    missing: list[int] = []
+    wrong: list[int] = []
+    for row in rows:
+        number = _number(values[row])
+        if number is not None:
+            scores[row] = number
+        else:
+            (missing if label_name(values[row]) is None else wrong).append(row + 1)
+    errors = ErrorList()
+    if missing:
+        errors.add(f"{at_rows(where, missing)}: the label is missing; a regression needs a number in every row")
+    if wrong:
+        shown = str(values[wrong[0] - 1])[:40]
+        errors.add(f"{at_rows(where, wrong)}: the label {shown!r} is not a finite number; correct or remove the row")
+    errors.raise_any()
+    return scores
+
+
+def _number(value: Any) -> float | None:
+    """The finite number a value stands for, if it does."""
+    if isinstance(value, bool) or value is None:
+        return None
+    if isinstance(value, str):
+        text = value.strip()
+        if not NUMBER.fullmatch(text):
+            return None
+        value = text
+    elif not isinstance(value, (int, float, Decimal)):
+        return None
+    try:
+        number = float(value)
+    except (OverflowError, ValueError):
+        return None
+    # Scores become float32, so what overflows there is no number here.
+    return number if abs(number) <= LARGEST else None
+
+
+def _is_infinite(value: Any) -> bool:
+    return isinstance(value, float) and math.isinf(value)
+
+
+def _names(values: Sequence[Any], where: str) -> tuple[str, ...]:
+    names = {name for name in map(label_name, values) if name is not None}
+    if any(len(name) > LONGEST_NAME for name in names):
+        long = [row for row, value in enumerate(values, start=1) if len(label_name(value) or "") > LONGEST_NAME]
+        raise UserError(
+            f"{at_rows(where, long)}: a label of more than {LONGEST_NAME} characters; is it the right column? (--label)"
+        )
+    if len(names) > MOST_CLASSES or (len(values) >= FEW_ROWS and 2 * len(names) > len(values)):
+        cure = "say --regression if they are scores" if all(map(INTEGER.fullmatch, names)) else "is it the right one?"
+        raise UserError(
+            f"{where}: the label column holds {len(names)} different values in {len(values)} rows; {cure}, "
+            "or choose another column with --label"
+        )
+    return _in_order(names)
+
+
+def _names_of_sets(sets: Sequence[Sequence[str] | None], where: str) -> tuple[str, ...]:
+    names = {name for some in sets for name in some or ()}
+    if not names:
+        raise UserError(f"{where}: no row has a label; choose another column with --label")
+    if len(names) > MOST_CLASSES or (len(sets) >= FEW_ROWS and len(names) > len(sets)):
+        raise UserError(
+            f"{where}: the label column holds {len(names)} different labels in {len(sets)} rows; is it the right one "
+            "(--label), and the right separator (--label-separator)?"
+        )
+    return _in_order(names)
+
+
+def _in_order(names: Iterable[str]) -> tuple[str, ...]:
+    if all(map(INTEGER.fullmatch, names)):
+        return tuple(sorted(names, key=lambda name: (int(name), name)))
+    return tuple(sorted(names))
+
+
+def _refuse_joined(labels: Labels, where: str) -> None:
+    """Refuse to take `a|b` for a class of its own where `a` and `b` are classes too."""
+    for name in labels.names:
+        pieces = {piece.strip() for piece in name.split(SEPARATOR)}
+        if len(pieces) > 1 and pieces <= set(labels.names):
+            raise UserError(
+                f"{where}: the label {name!r} looks like several of the other labels; say --multi-label if it is, "
+                "or --no-multi-label if it is a class of its own"
+            )
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = ", ".join(names[:10])
+    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"
+
+
+def _python(values: Sequence[Any]) -> Sequence[Any]:
+    """Numpy and Arrow values as Python values."""
+    for convert in ("to_pylist", "tolist"):
+        if hasattr(values, convert):
+            plain: list[Any] = getattr(values, convert)()
+            return plain
+    return values

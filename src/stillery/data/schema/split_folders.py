@@ -1,0 +1,170 @@
+"""Which files of a folder are its train, dev and test parts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from stillery.data.readers.formats import SUFFIXES, format_of, stem
+from stillery.errors import ErrorList, UserError
+
+__all__ = ["PARTS", "Folder", "find_parts", "is_folder", "scored_part"]
+
+PARTS = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+"""The parts of a task, with the file names each may have."""
+
+# `train-00001-of-00004`, maybe with a hash behind it, `train_2`, `train2`, `train-2024-01`: what is numbered, and which
+# of how many.
+SHARD = re.compile(
+    r"(?P<base>.*?[^\d\W_])[-_. ]?(?P<number>\d+(?:[-_.]\d+)*)(?:[-_]of[-_](?P<total>\d+)(?:-[0-9a-f]{8,})?)?"
+)
+# Text files that lie beside data and are none.
+ABOUT = ("readme", "license", "licence", "notice", "citation", "changelog", "authors", "requirements")
+NOT_DATA = {"config.json": "a model", "run.toml": "a run"}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Folder:
+    """The files of each part or, where no file is a part's, all of them as one data set (`whole`)."""
+
+    parts: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    whole: tuple[Path, ...] = ()
+    note: str = ""
+
+    def scored(self, part: str | None) -> str | None:
+        """The part that a model is scored on: the one named, else test, else dev; None for a set without parts."""
+        if part is not None or not self.parts:
+            return part
+        return "test" if "test" in self.parts else "dev"
+
+
+def is_folder(path: Path) -> bool:
+    """Whether a path is a folder; one that cannot be looked at is none, and an error as soon as it is read."""
+    try:
+        return path.is_dir()
+    except OSError:
+        return False
+
+
+def scored_part(path: Path, part: str | None = None) -> str | None:
+    """The part of a file or folder that a model is scored on; None for all of it."""
+    return (find_parts(path, need_train=False) if is_folder(path) else Folder()).scored(part)
+
+
+def find_parts(folder: Path, need_train: bool = True) -> Folder:
+    """The files of each part the folder has.
+
+    A part is one file (`train.csv`), numbered files (`train-1.csv`, `train-00000-of-00002.parquet`) or the files of a
+    folder of its own (`train/`). A file with more to its name (`dev_matched.tsv`) is taken where it is the only one.
+    """
+    try:
+        files = _data_files(folder)
+    except OSError as error:
+        raise UserError(f"{folder}: cannot read the folder ({error.strerror})") from None
+    found: dict[str, tuple[Path, ...]] = {}
+    errors, notes = ErrorList(), []
+    for part, names in PARTS.items():
+        with errors.catch():
+            chosen, beside = _choose(folder, part, names, files)
+            if chosen:
+                found[part] = chosen
+            if beside:
+                notes.append(f"{', '.join(beside)} beside {chosen[0].name} left out")
+    errors.raise_any()
+    if not found:
+        return Folder(whole=_as_one(folder, files))
+    if "train" not in found and need_train:
+        shown = ", ".join(path.name for paths in found.values() for path in paths[:5])
+        raise UserError(f"{folder}: no train file, such as train.csv; the folder has {shown}")
+    return Folder(parts=found, note="; ".join(notes))
+
+
+def _data_files(folder: Path) -> list[Path]:
+    return sorted(
+        path
+        for path in folder.iterdir()
+        if path.is_file() and not path.name.startswith(".") and path.name.lower().endswith(tuple(SUFFIXES))
+    )
+
+
+def _choose(folder: Path, part: str, names: Sequence[str], files: Sequence[Path]) -> tuple[tuple[Path, ...], list[str]]:
+    """The files of a part, and the names of those that have more to their name and are left out."""
+    exact: dict[str, list[Path]] = {}
+    variants: dict[str, list[Path]] = {}
+    for path in files:
+        base = _base(path, names)
+        if base in names:
+            exact.setdefault(base, []).append(path)
+        elif any(re.match(rf"{name}[-_. ]", base) for name in names):
+            variants.setdefault(base, []).append(path)
+    folders = sorted(path for path in folder.iterdir() if path.is_dir() and path.name.lower() in names)
+    candidates = [*(("", some) for some in exact.values()), *((f"{path.name}/", _data_files(path)) for path in folders)]
+    candidates = [(shown, some) for shown, some in candidates if some]
+    numbered = any(_number(path) for _, some in candidates for path in some)
+    if not candidates or (variants and (numbered or candidates[0][0])):
+        candidates += [("", some) for some in variants.values()]
+        variants = {}
+    if len(candidates) > 1:
+        shown = ", ".join(where or ", ".join(path.name for path in some[:3]) for where, some in candidates)
+        raise UserError(
+            f"{folder}: more than one {part} file ({shown}); keep one, or number those that belong together"
+        )
+    if not candidates:
+        return (), []
+    where, chosen = candidates[0]
+    if not where:
+        _check_shards(folder, part, chosen)
+    return tuple(chosen), [path.name for some in variants.values() for path in some]
+
+
+def _base(path: Path, names: Sequence[str] = ()) -> str:
+    """The name of a file without its number."""
+    name = stem(path).lower()
+    shard = SHARD.fullmatch(name)
+    return shard["base"] if shard and name not in names else name
+
+
+def _number(path: Path) -> tuple[tuple[int, ...], int | None] | None:
+    """Which of how many a numbered file is."""
+    shard = SHARD.fullmatch(stem(path).lower())
+    if shard is None:
+        return None
+    number = tuple(int(piece) for piece in re.split(r"[-_.]", shard["number"]))
+    return number, int(shard["total"]) if shard["total"] else None
+
+
+def _check_shards(folder: Path, part: str, files: Sequence[Path]) -> None:
+    """Refuse numbered files that are not one set: a file without number, a number twice, one that is missing."""
+    numbers = [_number(path) for path in files]
+    shown = ", ".join(path.name for path in files[:4])
+    if len(files) > 1 and (None in numbers or len({format_of(path) for path in files}) > 1):
+        raise UserError(
+            f"{folder}: more than one {part} file ({shown}); keep one, or number those that belong together"
+        )
+    known = [number for number in numbers if number is not None]
+    if len({number for number, _ in known}) < len(known):
+        raise UserError(f"{folder}: a number is there twice among the {part} files ({shown}); keep one")
+    totals = {total for _, total in known}
+    total = next(iter(totals), None)
+    if len(totals) > 1 or (total is not None and total != len(known)):
+        raise UserError(
+            f"{folder}: {len(known)} {part} files, and their names say {total} ({shown}); add what is missing"
+        )
+
+
+def _as_one(folder: Path, files: Sequence[Path]) -> tuple[Path, ...]:
+    """All data files of a folder that has no parts."""
+    about = tuple(path for path in files if stem(path).lower().startswith(ABOUT) and format_of(path) == "txt")
+    data = tuple(path for path in files if path not in about)
+    for name, what in NOT_DATA.items():
+        if (folder / name).is_file():
+            raise UserError(f"{folder}: no train file, such as train.csv; the folder holds {what}, not data")
+    if not data:
+        raise UserError(f"{folder}: no train file, such as train.csv; the folder has no data files")
+    words = {word for names in PARTS.values() for word in names}
+    named = [path.name for path in data if words & set(re.split(r"[\W_]+", stem(path).lower()))]
+    if named:
+        raise UserError(f"{folder}: {', '.join(named[:5])} look like parts of a task; call them train, dev and test")
+    return data

@@ -1,0 +1,1 @@
+"""Texts as token ids: encode, cache, batch, pad."""

@@ -1,0 +1,70 @@
+"""What a user did wrong, said in one line each.
+
+Everything that can be wrong with a request raises `UserError`; the command line prints its lines and exits with code 2.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+
+__all__ = ["ErrorList", "Interrupted", "Stopped", "UserError", "nearest"]
+
+
+class UserError(Exception):
+    """One or more errors of the input; each line says what is wrong, where, and what to do."""
+
+    def __init__(self, *lines: str) -> None:
+        self.lines = tuple(" ".join(line.split()) for line in lines)
+        super().__init__("; ".join(self.lines))
+
+
+class ErrorList:
+    """Collects errors so that all of them are reported together.
+
+    >>> errors = ErrorList()
+    >>> with errors.catch():
+    ...     raise UserError("no such file: a.csv")
+    >>> errors.add("width 10 is not divisible by 3 heads")
+    >>> errors.lines
+    ['no such file: a.csv', 'width 10 is not divisible by 3 heads']
+    """
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, line: str) -> None:
+        """Note one error and go on."""
+        if line not in self.lines:
+            self.lines.append(line)
+
+    @contextmanager
+    def catch(self) -> Iterator[None]:
+        """Note the errors raised inside the block and go on after it."""
+        try:
+            yield
+        except UserError as error:
+            for line in error.lines:
+                self.add(line)
+
+    def raise_any(self) -> None:
+        """Raise one `UserError` with every line noted so far, if there is any."""
+        if self.lines:
+            raise UserError(*self.lines)
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """A hint naming the known word closest to a mistyped one, or the list of known words."""
+    options = sorted(known)
+    folded = {option.casefold(): option for option in options}
+    close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
+    return f"did you mean {folded[close[0]]!r}?" if close else f"known: {', '.join(options)}"
+
+
+class Stopped(Exception):
+    """A run that cannot go on, in one line; the command line prints it and exits with code 1."""
+
+
+class Interrupted(Exception):
+    """A run that its user stopped, in one line; the command line prints it and exits with code 130."""

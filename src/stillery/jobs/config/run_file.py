@@ -1,0 +1,228 @@
+"""A run as a TOML file: read, merged with what is given beside it, and written."""
+
+from __future__ import annotations
+
+import dataclasses
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import tomli_w
+
+from stillery.errors import ErrorList, UserError
+from stillery.jobs.config.presets import preset
+from stillery.jobs.config.settings import (
+    EXAMPLES,
+    GROUPS,
+    Asked,
+    ConditionSettings,
+    DecodingSettings,
+    Distill,
+    Finetune,
+    MethodSettings,
+    Run,
+    resolve,
+    setting_names,
+)
+from stillery.jobs.config.step_size import CUT
+from stillery.models.option_words import STARTS
+from stillery.setting import Named, make, option_name
+from stillery.train.settings import Storing
+from stillery.words import read_along
+
+__all__ = [
+    "ask",
+    "ask_method",
+    "file_to_resume",
+    "read_toml",
+    "run_of",
+    "to_toml",
+    "trained_length",
+    "trained_on",
+    "trained_reading",
+    "trained_search",
+    "trained_task",
+]
+
+_PATHS = ("data", "data_dir", "teacher", "model", "init", "init_from", "ild_data", "ild_teacher")
+
+_MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
+    "teacher", "init", "init_from", "layers", "encoder_layers", "decoder_layers"
+}  # fmt: skip
+"""What the important layers of a model depend on."""
+
+
+_STORED = (EXAMPLES | set(setting_names(ConditionSettings)) | set(setting_names(MethodSettings))) | {
+    *setting_names(Storing), "teacher", "max_length", "epochs", "max_steps", "precision"
+}  # fmt: skip
+"""What it depends on whether a teacher store is worth it."""
+
+
+_BEFORE = {"least_steps": 1, "projection_start": "literal"}
+"""What a run file written before a method had one of these options meant."""
+
+
+def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
+    """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
+    said = {name: value for name, value in given.items() if value is not None}
+    values = dict(preset(said.pop("preset"), kind.__name__.lower()).settings) if "preset" in said else {}
+    if config is None:
+        return resolve(kind, _beside(values, said), named)
+    from_file = read_toml(config)
+    if "recipe" in from_file and "recipe" not in said:
+        raise UserError(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
+    from_file = _as_it_was(from_file)
+    values = _beside(_beside(from_file, values), said)
+    return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
+
+
+def ask_method(given: Mapping[str, Any]) -> MethodSettings:
+    """Which method, by options of the command line; None means not given."""
+    said, errors = {name: value for name, value in given.items() if value is not None}, ErrorList()
+    if isinstance(said.get("recipe"), str):
+        read_along(Path(said["recipe"].rpartition(":")[0]))
+    found, _ = make(MethodSettings, said, option_name, errors)
+    errors.raise_any()
+    return found
+
+
+def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
+    """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
+    # Not at the top: the command line shows its help without tensor code.
+
+    # Not at the top: the command line shows its help without tensor code.
+    from stillery import methods
+
+    method, options = values.get("method"), values.get("options", {})
+    if not values.get("fingerprints") or method not in methods.names() or not isinstance(options, dict):
+        return values
+    since = {name: value for name, value in _BEFORE.items() if name in methods.find(method).options}
+    return values | {"options": since | options}
+
+
+def trained_reading(model: str) -> dict[str, Any]:
+    """How a model was shown texts in training, as settings, where its run file lies beside it."""
+    names = ("max_length", "max_target_length", "prompt", "prefix")
+    return {name: value for name, value in run_of(model).items() if name in names}
+
+
+def trained_search(model: str) -> dict[str, Any]:
+    """How a model's texts were searched for when its run was scored, as settings, where its run file lies beside it."""
+    names = setting_names(DecodingSettings)
+    return {name: value for name, value in run_of(model).items() if name in names}
+
+
+def trained_length(model: str) -> dict[str, int]:
+    """The max_length a model was trained with, as a setting, where its run file lies beside it."""
+    length = run_of(model).get("max_length")
+    return {"max_length": length} if isinstance(length, int) else {}
+
+
+def trained_task(model: str) -> str | None:
+    """The named task a model was trained on, where its run file lies beside it."""
+    task = run_of(model).get("task")
+    return task if isinstance(task, str) else None
+
+
+def trained_on(model: str) -> Path | None:
+    """The file a model was trained on parts of, where its run file lies beside it."""
+    data = run_of(model).get("data")
+    return Path(data).resolve() if isinstance(data, str) and Path(data).is_file() else None
+
+
+def run_of(model: str) -> dict[str, Any]:
+    """The run file that lies beside a model; empty where there is none."""
+    for folder in (Path(model), Path(model).parent):
+        written = folder / "run.toml"
+        if written.is_file() and (folder / "student").is_dir():
+            return read_toml(written)
+    return {}
+
+
+def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
+    """The run file of the folder to go on with, where a user says --resume and --out and nothing else.
+
+    Nothing but, at most, what its steps are cut into from now on.
+    """
+    if not resume or any(value is not None for name, value in given.items() if name not in CUT):
+        return None
+    written = out / "run.toml"
+    if not written.is_file():
+        raise UserError(f"--resume: there is no run in {out} to go on with; name its folder, or say what to run")
+    return written
+
+
+def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
+    """A run file's values with those said beside it in their place."""
+    if said.keys() & {"data", "task"}:
+        values = {name: value for name, value in values.items() if name not in ("data", "task")}
+    if said.keys() & {"ild_data", "ild_task"}:
+        values = {name: value for name, value in values.items() if name not in ("ild_data", "ild_task")}
+    if "layers" in said:
+        values = {name: value for name, value in values.items() if name not in ("encoder_layers", "decoder_layers")}
+    if values.get("init") == "important" and said.keys() & _MEASURED:
+        # The layers it names were found under what is now replaced.
+        lists = ("copy_layers", "copy_encoder_layers", "copy_decoder_layers")
+        values = {name: value for name, value in values.items() if name not in lists}
+    if "method" in said and said["method"] != values.get("method"):
+        # Another method's options and weights mean nothing to this one.
+        values = {
+            name: value for name, value in values.items() if name not in ("options", "hard_weight", "temperature")
+        }
+    if said.keys() & _STORED:
+        values = {name: value for name, value in values.items() if name != "stored_stages"}
+    if said.keys() & set(CUT):
+        # How many processes the file's own batch size was for says nothing about this one.
+        values = {name: value for name, value in values.items() if name != "processes"}
+    if isinstance(values.get("options"), dict) and isinstance(said.get("options"), dict):
+        said = said | {"options": values["options"] | said["options"]}
+    if isinstance(values.get("fingerprints"), dict):
+        # The file vouches for what it names itself, not for what is said in its place.
+        replaced = said.keys() & {"teacher", "model", "recipe", "init", "init_from", "ild_teacher"}
+        replaced |= {"ild_data"} if said.keys() & {"ild_data", "ild_task"} else set()
+        replaced |= {"data"} if said.keys() & (EXAMPLES | set(setting_names(ConditionSettings))) else set()
+        kept = {name: value for name, value in values["fingerprints"].items() if name not in replaced}
+        values = values | {"fingerprints": kept}
+    return values | said
+
+
+def read_toml(path: Path) -> dict[str, Any]:
+    """A run file's values; relative paths in it are taken from its own folder."""
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"no such file: {path}") from None
+    except IsADirectoryError:
+        inside = path / "run.toml"
+        cure = f"give {inside}" if inside.is_file() else "give a run file, such as the run.toml of a run folder"
+        raise UserError(f"{path} is a folder: {cure}") from None
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
+    except UnicodeDecodeError:
+        raise UserError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
+    except tomllib.TOMLDecodeError as error:
+        raise UserError(f"{path}: not a TOML file: {error}") from None
+    return values | _resolved_paths(values, path.parent)
+
+
+def _resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Those values that name something in the file system, as absolute paths."""
+    named = {name: values[name] for name in _PATHS if isinstance(values.get(name), str)}
+    if named.get("init") in STARTS:
+        del named["init"]
+    return {name: str((folder / value).resolve()) for name, value in named.items() if (folder / value).exists()}
+
+
+def to_toml(run: Finetune | Distill) -> str:
+    """A run as a TOML file that `read_toml` reads back; settings that are None are left out."""
+    values: dict[str, Any] = {"job": type(run).__name__.lower()}
+    for item in dataclasses.fields(run):
+        value = getattr(run, item.name)
+        in_group = setting_names(GROUPS[item.name]) if item.name in GROUPS else []
+        values |= {name: getattr(value, name) for name in in_group} or {item.name: value}
+    # In TOML, tables come after plain values.
+    tables = {name: dict(values.pop(name, {})) for name in ("options", "fingerprints")}
+    plain = {name: value for name, value in values.items() if value is not None}
+    filled = {name: table for name, table in tables.items() if table}
+    return tomli_w.dumps(plain | _resolved_paths(plain, Path()) | filled)

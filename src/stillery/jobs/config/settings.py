@@ -1,0 +1,413 @@
+"""A run as settings: from the command line, a run file, or Python, all by the same names."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
+from typing import Any, ClassVar, Generic, TypeVar
+
+from stillery.errors import ErrorList, UserError, nearest
+from stillery.models.option_words import DEFAULT_START, DEFAULT_TEXT_START, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
+from stillery.setting import Named, Panel, make, setting
+from stillery.train.settings import Storing, Training
+from stillery.words import method_words, read_along, words
+
+__all__ = [
+    "EXAMPLES",
+    "GROUPS",
+    "Asked",
+    "ConditionSettings",
+    "DataSettings",
+    "DecodingSettings",
+    "Distill",
+    "Finetune",
+    "MethodSettings",
+    "RestartSettings",
+    "Run",
+    "StudentSettings",
+    "TextSettings",
+    "resolve",
+    "scoring_settings",
+    "setting_names",
+]
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataSettings:
+    """Which examples, and how they are read."""
+
+    panel: ClassVar[Panel] = Panel.DATA
+
+    data: str | None = setting(
+        None,
+        "A CSV, TSV, JSON Lines, Parquet or text file, or a folder with train, dev and test files.",
+        panel=Panel.FIRST,
+    )
+    task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.", panel=Panel.FIRST)
+    data_dir: str | None = setting(None, "Where a named task's files are.  [default: the hub's cache, then the hub]")
+    text: str | None = setting(None, "Column with the text.  [default: found by name]")
+    text_pair: str | None = setting(None, "Column with the second text.  [default: found by name]")
+    label: str | None = setting(None, "Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]")
+    regression: bool | None = setting(
+        None, "Labels are numbers to predict, not classes.  [default: found from the labels]"
+    )
+    multi_label: bool | None = setting(
+        None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
+    )
+    label_separator: str | None = setting(None, "What stands between them.  [default: |]")
+    unlabelled: bool = setting(False, "Distil on texts alone: labels of the training part are neither needed nor read.")
+    max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextSettings:
+    """What a model that writes text reads and writes."""
+
+    panel: ClassVar[Panel] = Panel.GENERATION
+
+    source: str | None = setting(None, "Column with what a model reads, if it writes text.  [default: found by name]")
+    target: str | None = setting(None, "Column with what it should write.  [default: found by name]")
+    max_target_length: int = setting(128, "Tokens per target; longer ones are cut.", least=4)
+    prompt: str | None = setting(
+        None, "What a decoder goes on from, with {source} in it.  [default: the source and a line break]"
+    )
+    prefix: str | None = setting(
+        None, "What stands before each source of an encoder-decoder.  [default: the task's]", blank=True
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class DecodingSettings:
+    """How texts are generated to be scored."""
+
+    panel: ClassVar[Panel] = Panel.GENERATION
+
+    beams: int = setting(4, "Beams of the search; 1 takes the likeliest token each time.", least=1)
+    max_new_tokens: int = setting(128, "Where a generated text is cut off.", least=1)
+    min_new_tokens: int = setting(0, "No generated text ends before it has as many.", least=0)
+    length_penalty: float = setting(1.0, "Above 0 favours long texts, below 0 short ones.")
+    no_repeat_ngram: int = setting(0, "No run of so many tokens appears twice in a text; 0 allows it.", least=0)
+    early_stopping: bool = setting(
+        False, "Stop a search as soon as it has as many finished texts as beams, likely or not."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class ConditionSettings:
+    """A training part made harder to learn from on purpose; dev and test stay as they are.
+
+    The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
+    """
+
+    panel: ClassVar[Panel] = Panel.DATA
+
+    samples: int | None = setting(
+        None,
+        "Train on this many examples (of texts to write: sources), drawn at random from the training part.",
+        least=1,
+    )
+    sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
+    label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
+    noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartSettings:
+    """What to do when a run learns nothing."""
+
+    panel: ClassVar[Panel] = Panel.TRAINING
+
+    restarts: int = setting(
+        0, "Train again with the next seed, at most N times, while every dev example gets one answer.", least=0
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class StudentSettings:
+    """What the student is and where its weights come from."""
+
+    panel: ClassVar[Panel] = Panel.STUDENT
+
+    layers: int | None = setting(None, "Layers of the student.", least=1, panel=Panel.FIRST)
+    encoder_layers: int | None = setting(
+        None, "Layers of its encoder, if it has a decoder too.  [default: --layers, else the teacher's]", least=1
+    )
+    decoder_layers: int | None = setting(
+        None, "Layers of its decoder, if it has an encoder too.  [default: --layers, else the teacher's]", least=1
+    )
+    width: int | None = setting(None, "Hidden size of the student.  [default: the teacher's]", least=1)
+    heads: int | None = setting(None, "Attention heads of the student.  [default: as the width asks for]", least=1)
+    init: str | None = setting(
+        None,
+        f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: first or even, whichever learns faster in a short "
+        f"trial; random; or a checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write "
+        f"text {DEFAULT_TEXT_START}]",
+        panel=Panel.FIRST,
+    )
+    copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")
+    copy_encoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its encoder, likewise.")
+    copy_decoder_layers: tuple[int, ...] | None = setting(None, "Layers to copy into its decoder, likewise.")
+    init_from: str | None = setting(None, "Copy layers from this pretrained model, not from the teacher.")
+    head: str | None = setting(
+        None, f"{', '.join(HEADS)}: the student's classifier.  [default: the method's]", choices=HEADS
+    )
+    reuse: str | None = setting(
+        None,
+        f"{', '.join(REUSES)}: what of the teacher's head is reused.  [default: pooler+linear at the teacher's width, "
+        "else linear]",
+        choices=REUSES,
+    )
+    projector: str | None = setting(
+        None,
+        f"{', '.join(PROJECTORS)}: what takes the student's feature to a reused head.  [default: linear where the "
+        "widths differ, else none]",
+        choices=PROJECTORS,
+    )
+    freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that writes text.")
+    tie_embeddings: bool | None = setting(
+        None, "A decoder's head and token embeddings are one tensor.  [default: as the teacher has it]"
+    )
+    copy_embeddings: bool | None = setting(
+        None, "With --init random, start from the teacher's embeddings, in a model that writes text."
+    )
+    allow_custom_head: bool | None = setting(
+        None, "Allow a reused head that no plain model can hold; the student then loads with stillery only."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class MethodSettings:
+    """Which method, and what differs from its defaults."""
+
+    panel: ClassVar[Panel] = Panel.METHOD
+
+    method: str = setting(
+        "layer-forward", "Distillation method; see `stillery methods`.", offers=method_words, panel=Panel.FIRST
+    )
+    hard_weight: float | None = setting(None, "Weight of the labels' loss.  [default: the method's]", least=0)
+    temperature: float | None = setting(None, "Temperature of prediction matching.  [default: the method's]", above=0)
+    pair: str | None = setting(None, "Which layers meet, for every match of layers.", choices=partial(words, "pairing"))
+    represent: str | None = setting(None, "What of a layer is compared.", choices=partial(words, "representation"))
+    distance: str | None = setting(None, "How far layers are apart.", choices=partial(words, "distance"))
+    reduction: str | None = setting(None, "How the distance of a pair is reduced.", choices=partial(words, "reduction"))
+    divergence: str | None = setting(None, "How far predictions are apart.", choices=partial(words, "divergence"))
+    square: bool | None = setting(None, "Multiply prediction matching by the squared temperature.")
+    schedule: str | None = setting(
+        None, "Match layers and predictions jointly, or layers first (sequential).", choices=partial(words, "schedule")
+    )
+    ild_data: str | None = setting(None, "Texts for the stage of layers, instead of --data; they need no labels.")
+    ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
+    ild_teacher: str | None = setting(None, "Another teacher for the stage of layers.  [default: --teacher]")
+    ild_max_length: int | None = setting(None, "Tokens per text of those.  [default: --max-length]", least=4)
+    stacks: str = setting(
+        "both", "Of an encoder-decoder, the stacks whose layers are matched.", choices=("both", "encoder", "decoder")
+    )
+    cross_attention: bool = setting(False, "Compare a decoder's attention to its encoder too, where attention is.")
+    drop_start: bool = setting(
+        False, "Match no layers where a decoder starts with its padding token, as T5 does; here that position counts."
+    )
+    sequence_level: bool = setting(False, "Train on the texts the teacher writes, generated once, not on the targets.")
+    on_policy: float = setting(
+        0.0, "Share of steps on texts the student writes itself and the teacher scores.", least=0, most=1
+    )
+    recipe: str | None = setting(None, "A recipe of your own instead of --method: FILE.py:FUNCTION.")
+    options: dict[str, Any] = field(
+        default_factory=dict, metadata={"help": "A method's own option, NAME=VALUE; may be given again."}
+    )
+
+    def switches(self) -> dict[str, Any]:
+        """What is switched in the method's recipe."""
+        names = ("pair", "represent", "distance", "reduction", "divergence", "square", "schedule")
+        return {name: getattr(self, name) for name in names}
+
+    def method_options(self) -> dict[str, Any]:
+        """Everything that is given to the method."""
+        shared = {"hard_weight": self.hard_weight, "temperature": self.temperature}
+        return {name: value for name, value in shared.items() if value is not None} | dict(self.options)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Finetune:
+    """Train a pretrained model on labelled examples.
+
+    `processes` is how many the batch size is for, None where nobody has said.
+    """
+
+    model: str
+    data: DataSettings
+    writing: TextSettings
+    decoding: DecodingSettings
+    condition: ConditionSettings
+    restart: RestartSettings
+    training: Training
+    processes: int | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Distill:
+    """Train a smaller student of a fine-tuned teacher.
+
+    `processes` is how many the batch size is for, None where nobody has said. `stored_stages` are the stages, counted
+    from 1, that read what their teacher shows from the store, as `--cache auto` decided; None where it has not yet.
+    """
+
+    teacher: str
+    data: DataSettings
+    writing: TextSettings
+    decoding: DecodingSettings
+    condition: ConditionSettings
+    student: StudentSettings
+    method: MethodSettings
+    training: Training
+    storing: Storing
+    processes: int | None = None
+    stored_stages: tuple[int, ...] | None = None
+    fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+
+Run = TypeVar("Run", Finetune, Distill)
+
+GROUPS: dict[str, type] = {
+    "data": DataSettings,
+    "writing": TextSettings,
+    "decoding": DecodingSettings,
+    "condition": ConditionSettings,
+    "restart": RestartSettings,
+    "student": StudentSettings,
+    "method": MethodSettings,
+    "training": Training,
+    "storing": Storing,
+}
+"""The groups of settings a run is made of, by the name of its field."""
+
+
+def setting_names(group: type) -> list[str]:
+    """The names of a group's settings."""
+    return [item.name for item in dataclasses.fields(group)]
+
+
+EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
+"""The settings that decide which examples there are."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked(Generic[Run]):
+    """A run as it was asked for, and the errors found so far.
+
+    The settings in `wrong` hold their default, so that all else can still be checked and reported together; those that
+    are not in `given` hold it because nothing was said.
+    """
+
+    run: Run
+    errors: tuple[str, ...] = ()
+    wrong: frozenset[str] = frozenset()
+    given: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def clear(self, *names: str) -> bool:
+        """Whether these settings are what was asked for."""
+        return self.wrong.isdisjoint(names)
+
+    def gathered(self) -> ErrorList:
+        """The errors so far, to add others to."""
+        errors = ErrorList()
+        for line in self.errors:
+            errors.add(line)
+        return errors
+
+
+def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> Asked[Run]:
+    """The run that the given values ask for; None means not given."""
+    errors, given = ErrorList(), _given(values)
+    job, subject = kind.__name__.lower(), "teacher" if kind is Distill else "model"
+    if isinstance(given.get("recipe"), str):
+        # The parts of the user's own file have words too.
+        read_along(Path(given["recipe"].rpartition(":")[0]))
+    groups: dict[str, type] = {item.name: GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in GROUPS}
+    known = {
+        "job",
+        subject,
+        "processes",
+        "fingerprints",
+        *(name for group in groups.values() for name in setting_names(group)),
+        *(["stored_stages"] if kind is Distill else []),
+    }
+    if given.get("job", job) != job:
+        # Another job's settings are wrong here for that reason alone.
+        other = given["job"]
+        cure = f"; run it with stillery {other}" if other in ("distill", "finetune") else ""
+        raise UserError(f"{named('job')} is {other!r}: this command runs {job!r}{cure}")
+    for name in given:
+        if name not in known:
+            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+    made: dict[str, Any] = {subject: given.get(subject), "fingerprints": given.get("fingerprints", {})}
+    made["processes"] = given.get("processes")
+    wrong: set[str] = set()
+    for field_name, group in groups.items():
+        part = {name: given[name] for name in setting_names(group) if name in given}
+        made[field_name], wrong_here = make(group, part, named, errors)
+        wrong |= wrong_here
+    wrong |= _check_source(given, named, errors)
+    if not made[subject] or not isinstance(made[subject], str):
+        is_what = "not given" if made[subject] is None else repr(made[subject])
+        errors.add(f"{named(subject)} is {is_what}: name a model folder")
+        made[subject] = ""
+        wrong.add(subject)
+    if made["processes"] is not None and (type(made["processes"]) is not int or made["processes"] < 1):
+        errors.add(f"{named('processes')} is {made['processes']!r}: give a whole number from 1 on")
+    if kind is Distill and "stored_stages" in given:
+        made["stored_stages"] = _stages(given["stored_stages"], named, errors)
+    if not isinstance(made["fingerprints"], dict):
+        errors.add(f"{named('fingerprints')} is {made['fingerprints']!r}: give a table")
+    return Asked(run=kind(**made), errors=tuple(errors.lines), wrong=frozenset(wrong), given=frozenset(given))
+
+
+def scoring_settings(
+    values: Mapping[str, Any], named: Named = str
+) -> tuple[DataSettings, TextSettings, DecodingSettings]:
+    """Which examples the given values ask for, and how they are read and written; None means not given."""
+    errors, given = ErrorList(), _given(values)
+    names = {group: setting_names(group) for group in (DataSettings, TextSettings, DecodingSettings)}
+    known = {name for some in names.values() for name in some}
+    for name in given:
+        if name not in known:
+            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+    parts = {group: {name: given[name] for name in some if name in given} for group, some in names.items()}
+    data, _ = make(DataSettings, parts[DataSettings], named, errors)
+    writing, _ = make(TextSettings, parts[TextSettings], named, errors)
+    decoding, _ = make(DecodingSettings, parts[DecodingSettings], named, errors)
+    _check_source(given, named, errors)
+    errors.raise_any()
+    return data, writing, decoding
+
+
+def _stages(value: Any, named: Named, errors: ErrorList) -> tuple[int, ...] | None:
+    """The numbers of stages; None where they are none."""
+    if isinstance(value, list | tuple) and all(type(one) is int and one > 0 for one in value):
+        return tuple(value)
+    errors.add(f"{named('stored_stages')} is {value!r}: give a list of stage numbers from 1 on")
+    return None
+
+
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _check_source(given: Mapping[str, Any], named: Named, errors: ErrorList) -> set[str]:
+    """Note what does not go together about where the examples come from; return the settings this is about."""
+    data, task = named("data"), named("task")
+    if not given.keys() & {"data", "task"}:
+        errors.add(f"neither {data} (a file or folder) nor {task} (a name) is given: give one")
+        return {"data", "task"}
+    if {"data", "task"} <= given.keys():
+        errors.add(f"both {data} and {task} are given: give one")
+        return {"data", "task"}
+    if "data_dir" in given and "task" not in given:
+        errors.add(f"{named('data_dir')} is where a task's files are, and no {task} is given")
+    for name in ("text", "text_pair", "label", "regression", "multi_label", "label_separator", "source", "target"):
+        if "task" in given and name in given:
+            errors.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
+    return set()

@@ -1,0 +1,88 @@
+"""Into what a run's steps are divided: batch size, accumulation and processes, whose product is their size."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+from stillery.errors import UserError
+from stillery.jobs.config.settings import Distill, Finetune
+
+__all__ = ["CUT", "check_division", "for_processes", "in_words", "step_size"]
+
+Run = TypeVar("Run", bound=Finetune | Distill)
+
+CUT = ("batch_size", "accumulate")
+"""The settings by which a process's part of a step is cut."""
+
+
+def for_processes(run: Run, processes: int) -> Run:
+    """The run as so many processes carry it out; one whose file was written for another number is refused."""
+    if run.processes in (None, processes):
+        return dataclasses.replace(run, processes=processes)
+    training = run.training
+    together = training.batch_size * run.processes
+    raise UserError(
+        f"the run file is for {_count(run.processes)} with batch size {training.batch_size}, and here "
+        f"{'is' if processes == 1 else 'are'} {processes}: for the same steps of {together * training.accumulate} "
+        f"examples give {_cure(together, training.accumulate, processes)} beside it"
+    )
+
+
+def check_division(out: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, by_batch: bool) -> None:
+    """Refuse to go on with steps of another size; `before` and `now` are two run files of one run.
+
+    A recipe that looks at micro-batches (`by_batch`) goes on with as large ones too. A file that does not say how many
+    processes it is for is taken to be for as many as there are.
+    """
+    batch, _, processes = _division(now, now)
+    batch_before, accumulate_before, processes_before = _division(before, now)
+    together = batch_before * processes_before
+    size, size_before = step_size(now, now), step_size(before, now)
+    if size == size_before and (batch * processes == together or not by_batch):
+        return
+    cure = _cure(together, accumulate_before, processes)
+    if size == size_before:
+        raise UserError(
+            f"--out {out} holds this run with {in_words(before)}, and its method looks at the batch as a whole: "
+            f"give {cure}"
+        )
+    raise UserError(
+        f"--out {out} holds this run with steps of {size_before} examples ({in_words(before)}), and these would be "
+        f"of {size}: give {cure}"
+    )
+
+
+def step_size(values: Mapping[str, Any], otherwise: Mapping[str, Any]) -> int:
+    """From how many examples a step of a run file learns; `otherwise` says in how many processes if it does not."""
+    batch, accumulate, processes = _division(values, otherwise)
+    return batch * accumulate * processes
+
+
+def in_words(values: Mapping[str, Any]) -> str:
+    """How a run file's steps are divided.
+
+    >>> in_words({"batch_size": 8, "accumulate": 2, "processes": 2})
+    'batch size 8, 2 times, in 2 processes'
+    """
+    batch, accumulate, processes = _division(values, values)
+    times = f", {accumulate} times," if accumulate > 1 else ""
+    return f"batch size {batch}{times} in {_count(processes)}"
+
+
+def _division(values: Mapping[str, Any], otherwise: Mapping[str, Any]) -> tuple[int, int, int]:
+    processes = values.get("processes", otherwise.get("processes", 1))
+    return int(values["batch_size"]), int(values["accumulate"]), int(processes)
+
+
+def _count(processes: int) -> str:
+    return "1 process" if processes == 1 else f"{processes} processes"
+
+
+def _cure(together: int, accumulate: int, processes: int) -> str:
+    """The options by which so many processes look at `together` examples at once, `accumulate` times a step."""
+    if together % processes:
+        return f"a number of processes that divides {together}"
+    return f"--batch-size {together // processes} --accumulate {accumulate}"

@@ -1,0 +1,134 @@
+"""Which layers of a teacher and of a student of it would meet: what `stillery pairs --teacher` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import product
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedConfig
+
+from stillery.errors import UserError
+from stillery.jobs import layer_similarity as similar
+from stillery.jobs.calibration import TEXTS, TOKENS, Calibration
+from stillery.jobs.config.resolved import resolved_student
+from stillery.jobs.config.run_file import run_of
+from stillery.jobs.config.settings import DataSettings, MethodSettings, StudentSettings, TextSettings, setting_names
+from stillery.jobs.inputs import parts_of
+from stillery.jobs.model_kind import writes_text
+from stillery.jobs.recipe import chosen_recipe
+from stillery.jobs.student import make_student
+from stillery.jobs.student_start import FALLBACK
+from stillery.jobs.text_inputs import text_parts_of
+from stillery.jobs.text_student import make_generator
+from stillery.models.family import kind_of, longest_input, stack_sizes
+from stillery.models.load import Loaded, load_classifier, load_generator
+from stillery.models.option_words import AUTO, DEFAULT_START, DEFAULT_TEXT_START
+from stillery.recipe import Clock, Recipe
+from stillery.stacks import on_stacks
+from stillery.train.step_plan import sizes_in
+
+__all__ = ["Meeting", "meeting"]
+
+Inputs = Mapping[str, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Meeting:
+    """A recipe whose pairings are decided, the depths of its stacks, the kind of model, and what it rests on."""
+
+    recipe: Recipe
+    depths: dict[str | None, tuple[int, int]]
+    kind: str
+    notes: tuple[str, ...] = ()
+
+
+def meeting(
+    teacher: str, student: StudentSettings, method: MethodSettings, data: DataSettings | None, clock: Clock
+) -> Meeting:
+    """Load the teacher, make the student, and measure how alike their layers are where a pairing asks for that.
+
+    Texts are those of `data`, else of the run the teacher is from, else made-up sentences; it is said which.
+    """
+    writes = writes_text(teacher)
+    loaded = load_generator(teacher) if writes else load_classifier(teacher, labels=2)
+    recipe = on_stacks(chosen_recipe(method, None), kind_of(loaded.model.config))
+    asked = similar.asking(recipe.stages)
+    notes: list[str] = []
+    texts = _texts(teacher, loaded, bool(writes), data, notes)
+    start = DEFAULT_TEXT_START if writes else DEFAULT_START
+    settings = resolved_student(student, replace(recipe, head="fresh"), start=start)
+    if settings.init == AUTO:
+        settings = replace(settings, init=FALLBACK)
+    make: Callable[..., Any] = make_generator if writes else make_student
+    with torch.random.fork_rng(devices=[]):
+        made, settings = make(settings, teacher=loaded, seed=clock.seed, calibration=texts)
+    if asked:
+        alike = similar.measured(recipe.stages, made.model, {"task": loaded, "supplementary": loaded}, texts)
+        recipe = replace(recipe, stages=similar.decided(recipe.stages, alike))
+        notes.insert(0, f"similarity: CKA of a student that starts as --init {settings.init}, on {notes.pop()}")
+    ours, theirs = stack_sizes(made.model.config), stack_sizes(loaded.model.config)
+    names: list[Any] = [None, *ours]
+    depths = {name: (sizes_in(ours, name).layers, sizes_in(theirs, name).layers) for name in names}
+    return Meeting(recipe=recipe, depths=depths, kind=kind_of(loaded.model.config), notes=tuple(notes) if asked else ())
+
+
+def _texts(teacher: str, loaded: Loaded, writes: bool, data: DataSettings | None, notes: list[str]) -> Calibration:
+    """The texts that layers are compared on."""
+    known = run_of(teacher)
+    if data is None and {"data", "task"} & known.keys():
+        given = {name: known[name] for name in setting_names(DataSettings) if name in known}
+        try:
+            return _of_data(DataSettings(**given), loaded, writes, notes)
+        except UserError:
+            # Its data is no longer there, or is not to be had; sentences are.
+            pass
+    if data is not None:
+        return _of_data(data, loaded, writes, notes)
+    notes.append(f"{len(_SENTENCES)} made-up sentences; name those of a run with --data or --task")
+    return Calibration(partial(_sentences, loaded))
+
+
+def _of_data(data: DataSettings, loaded: Loaded, writes: bool, notes: list[str]) -> Calibration:
+    if writes:
+        parts, _ = text_parts_of(data, TextSettings())
+        notes.append(f"{min(TEXTS, len(parts.train))} texts of {parts.source}")
+        return Calibration.for_writers(parts.train, loaded, data, TextSettings())
+    found = parts_of(replace(data, unlabelled=True), None)
+    notes.append(f"{min(TEXTS, len(found.train))} texts of {found.source}")
+    return Calibration.for_classifiers(found.train, loaded, data.max_length)
+
+
+_SENTENCES = [
+    f"{who} {does} {what}{when}."
+    for (who, does), (what, when) in product(
+        (
+            ("The old sailor", "repaired"), ("My neighbour", "forgot"), ("A young doctor", "described"),
+            ("Nobody in the village", "understood"), ("The committee", "rejected"), ("Her brother", "sold"),
+            ("This film", "celebrates"), ("Two engineers", "measured"),
+        ),
+        (
+            ("the broken engine of the ferry", " before the storm came"), ("a letter from the bank", ""),
+            ("the long road to the coast", " in great detail"), ("every proposal of last year", " without a word"),
+            ("the taste of fresh bread", " again"), ("an expensive telescope", " for almost nothing"),
+            ("what friendship means", ", slowly and with humour"), ("the weight of the bridge", " twice"),
+        ),
+    )
+]  # fmt: skip
+
+
+def _sentences(loaded: Loaded, config: PreTrainedConfig) -> list[Inputs]:
+    """The made-up sentences as a model reads them; an encoder-decoder writes what it reads."""
+    tokenizer, limit = loaded.tokenizer, min(TOKENS, longest_input(config))
+    rows = [tokenizer(text, truncation=True, max_length=limit)["input_ids"] for text in _SENTENCES]
+    longest, pad = max(map(len, rows)), int(tokenizer.pad_token_id)
+    ids = torch.tensor([row + [pad] * (longest - len(row)) for row in rows])
+    real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
+    inputs: dict[str, Tensor] = {"input_ids": ids, "attention_mask": real}
+    if kind_of(config) == "encoder-decoder":
+        inputs["labels"] = ids.masked_fill(real == 0, -100)
+    return [inputs]

@@ -1,0 +1,39 @@
+"""Where a job is asked to write to, looked at before anything long begins."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from stillery.data.readers.writer import written_format
+from stillery.errors import UserError
+
+__all__ = ["check_file", "check_folder"]
+
+
+def check_file(path: Path, option: str, data: str | Path | None = None) -> None:
+    """Refuse a file that cannot be written, has no known format, or is the one that is read."""
+    if data is not None and _is_same(path, Path(data)):
+        raise UserError(f"{option} {path} is the input file: give another name")
+    written_format(path)
+    if not os.access(path.parent, os.W_OK | os.X_OK):
+        raise UserError(f"{path}: cannot be written (no permission for the folder {path.parent}); give another place")
+
+
+def check_folder(path: Path, option: str) -> None:
+    """Refuse a place where no folder can be made or written to."""
+    try:
+        nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
+    except OSError as error:
+        raise UserError(f"{option} {path} cannot be read ({error.strerror or error}): give another folder") from None
+    if not nearest.is_dir():
+        raise UserError(f"{option} {path}: {nearest} is a file; give a folder")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise UserError(f"{option} {path}: {nearest} cannot be written to; give another folder")
+
+
+def _is_same(one: Path, other: Path) -> bool:
+    try:
+        return one.samefile(other)
+    except OSError:
+        return False

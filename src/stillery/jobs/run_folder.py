@@ -1,0 +1,140 @@
+"""A run folder: made for one run, gone on with by the same run, never overwritten by another."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from stillery.atomic import atomic_file, remove_leftovers
+from stillery.errors import UserError
+from stillery.jobs.config.run_file import read_toml, to_toml
+from stillery.jobs.config.settings import GROUPS, DecodingSettings, Distill, Finetune, setting_names
+from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
+from stillery.jobs.output_paths import check_folder
+from stillery.progress import say
+from stillery.setting import option_name
+
+__all__ = ["begin", "check_place", "finished", "is_done", "read_metrics", "write_json"]
+
+_DEFAULTS = {
+    item.name: item.default
+    for group in GROUPS.values()
+    for item in dataclasses.fields(group)
+    if item.default not in (None, dataclasses.MISSING)
+}
+
+
+def finished(out: Path) -> bool:
+    """Whether the folder holds a run that ran to its end."""
+    return (out / "metrics.json").is_file() and (out / "student" / "config.json").is_file()
+
+
+def check_place(out: Path) -> None:
+    """Refuse a place where no run can be: a file, or a folder that holds something else."""
+    check_folder(out, "--out")
+    try:
+        if out.is_dir() and not (out / "run.toml").is_file() and any(out.iterdir()):
+            raise UserError(f"--out {out} is not empty and holds no run: give another folder")
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be read ({error.strerror or error}): give another folder") from None
+
+
+def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool = False) -> bool:
+    """Whether this very run is finished in the folder; a folder that it may not be written to is refused.
+
+    It is this one too where its steps are divided otherwise, as long as they are as large; `by_batch` as for
+    `check_division`.
+    """
+    check_place(out)
+    if not (out / "run.toml").is_file():
+        return False
+    before, now = _DEFAULTS | read_toml(out / "run.toml"), tomllib.loads(to_toml(run))
+    different = _differences(before, now)
+    divided = [name for name in ("processes", *CUT) if before.get(name, now.get(name)) != now.get(name)]
+    searched = bool(different) and resume and _only_search(different, run)
+    if (different and not searched) or (divided and not resume and step_size(before, now) != step_size(now, now)):
+        names = ", ".join(sorted([*different, *divided]))
+        raise UserError(f"--out {out} holds another run (it differs in {names}): give another folder")
+    if divided and resume:
+        check_division(out, before, now, by_batch=by_batch)
+    if searched:
+        return _searched_otherwise(out, different)
+    if resume:
+        if divided and not finished(out):
+            say(f"{out}: the run goes on with {in_words(now)}, before it was {in_words(before)}; dropout draws anew")
+        return finished(out)
+    if finished(out):
+        raise UserError(f"--out {out} holds this run already, finished: give another folder, or read it with --resume")
+    raise UserError(f"--out {out} holds this run, unfinished: go on with --resume, or give another folder")
+
+
+def _only_search(different: Sequence[str], run: Finetune | Distill) -> bool:
+    """Whether two runs are trained alike, and differ in how texts are then searched for alone."""
+    trained_on = isinstance(run, Distill) and run.method.sequence_level
+    return not trained_on and set(different) <= set(setting_names(DecodingSettings))
+
+
+def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
+    """Go on with an unfinished run; the scores of a finished one are those of its own search."""
+    names = ", ".join(map(option_name, different))
+    if finished(out):
+        raise UserError(
+            f"--out {out} holds this run, finished with another {names}: score it with stillery evaluate {out}"
+        )
+    say(f"{out}: the run goes on, and its texts are searched for with the {names} given now")
+    return False
+
+
+def begin(out: Path, run: Finetune | Distill) -> None:
+    """Make the folder of a run, or clear it of what a killed process left half-written."""
+    try:
+        if (out / "run.toml").is_file():
+            remove_leftovers(out)
+        # Of a run that goes on, too: its texts may be searched for with other settings now.
+        _write_text(out / "run.toml", to_toml(run))
+    except OSError as error:
+        raise UserError(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
+
+
+def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
+    """The settings in which two runs differ, and the inputs whose content does; not how their steps are divided.
+
+    Nor where they read what the teacher shows: a run goes on as it began.
+
+    A file older than a setting means its default.
+    """
+    before, now = _inputs(ours), _inputs(theirs)
+    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints", "processes", "stored_stages", *CUT})
+    ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
+    inputs = sorted(before.keys() | now.keys())
+    settings = [name for name in names if ours.get(name) != theirs.get(name)]
+    changed = [name for name in inputs if before.get(name) != now.get(name) and name not in settings]
+    return settings + [f"the content of {name}" for name in changed]
+
+
+def _inputs(values: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = values.get("fingerprints")
+    return found if isinstance(found, Mapping) else {}
+
+
+def _write_text(path: Path, text: str) -> None:
+    with atomic_file(path) as part:
+        part.write_text(text, encoding="utf-8")
+
+
+def write_json(path: Path, value: Mapping[str, Any]) -> None:
+    """Write a JSON file, whole or not at all."""
+    _write_text(path, json.dumps(value, indent=2) + "\n")
+
+
+def read_metrics(out: Path) -> dict[str, Any]:
+    """The metrics of a finished run."""
+    try:
+        metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise UserError(f"{out / 'metrics.json'}: not as a run writes it ({error}); copy the run again") from None
+    return metrics if isinstance(metrics, dict) else {}

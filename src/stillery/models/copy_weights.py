@@ -1,0 +1,264 @@
+"""Copy a source's weights into a student, piece by piece, and say in words what was copied."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
+from stillery.models.importance import Importance
+from stillery.models.load import Loaded
+from stillery.models.slicing import Cut, make_cut
+
+__all__ = ["copy_embeddings", "copy_stacks", "copy_weights"]
+
+
+def _piece(name: str, family: Family, prefix: str) -> str:
+    """The piece of a model a tensor belongs to, in words; names start at the base model, the head's at the model."""
+    if family.projection and inside(name, family.projection):
+        return "embedding projection"
+    words = {
+        family.embeddings: "embeddings",
+        family.layers: "layers",
+        family.pooler.removeprefix(f"{prefix}."): "pooler",
+        family.classifier: "classifier",
+        **family.extras,
+    }
+    return next(word for path, word in words.items() if inside(name, path))
+
+
+def _in_source(name: str, family: Family, layers: Sequence[int]) -> str:
+    """The name in the source of what is called `name` in the student: its layer i is the source's `layers[i]`."""
+    if family.shared or not inside(name, family.layers):
+        return name
+    index, _, rest = name.removeprefix(f"{family.layers}.").partition(".")
+    return f"{family.layers}.{layers[int(index)] - 1}.{rest}"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Tensor:
+    """A student's tensor and the source's, under the name it has there; None where there is none."""
+
+    own: Tensor
+    theirs: Tensor | None
+    name: str
+
+    def given(self, cut: Cut | None) -> Tensor | None:
+        """What the student's tensor can be, cut where that is needed; None where nothing fits."""
+        if self.theirs is None or self.own.shape == self.theirs.shape:
+            return self.theirs
+        return None if cut is None else cut.of(self.name, self.theirs, self.own.shape)
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing need be cut."""
+        return self.theirs is not None and self.own.shape == self.theirs.shape
+
+
+def _copy_piece(tensors: Sequence[_Tensor], cut: Cut | None) -> bool:
+    """Copy all tensors of a piece, or none of them where one does not fit; says which it was."""
+    found = [(tensor.own, tensor.given(cut)) for tensor in tensors]
+    if any(given is None for _, given in found):
+        return False
+    for own, given in found:
+        assert given is not None
+        own.copy_(given)
+    return True
+
+
+def _picked(tensors: Sequence[_Tensor], cut: Cut | None, embedding_size: int) -> bool:
+    """Let a projection that the source does without pick the kept dimensions; says whether it could.
+
+    An ELECTRA as wide as its embeddings has none, its narrower student does.
+    """
+    if cut is None or cut.width is None or embedding_size != sizes(cut.source.config).width:
+        return False
+    for tensor in tensors:
+        tensor.own.zero_()
+        if tensor.own.dim() == 2:
+            tensor.own[torch.arange(len(cut.width)), cut.width] = 1.0
+    return True
+
+
+@torch.no_grad()
+def copy_weights(
+    model: PreTrainedModel, source: Loaded, layers: Sequence[int], importance: Importance | None = None
+) -> tuple[str, ...]:
+    """Copy every piece that the source holds, except the classifier; the result says in words what is copied or new.
+
+    `layers` are the source's, 1-based, in the student's order. What is wider in the source is cut to what is most
+    important; without `importance` only what has the same shape is copied.
+    """
+    family, prefix = family_of(model.config, source.name), model.base_model_prefix
+    cut = None if importance is None else make_cut(model, source, {"encoder": layers}, importance)
+    held = {key.removeprefix(f"{prefix}."): value for key, value in source.model.state_dict().items()
+            if key not in source.missing}  # fmt: skip
+    pieces: dict[str, list[_Tensor]] = {}
+    for key, tensor in model.state_dict().items():
+        name = key.removeprefix(f"{prefix}.")
+        theirs = _in_source(name, family, layers)
+        found = _Tensor(own=tensor, theirs=held.get(theirs), name=theirs)
+        pieces.setdefault(_piece(name, family, prefix), []).append(found)
+    del pieces["classifier"]
+    pieces["pooler"] = pieces.pop("pooler")  # named last: some families build their head before their encoder
+    copied: dict[str, bool] = {}
+    new = []
+    for piece, tensors in pieces.items():
+        if any(tensor.theirs is None for tensor in tensors):
+            width = model.get_input_embeddings().get_parameter("weight").shape[1]
+            if piece == "embedding projection" and _picked(tensors, cut, width):
+                copied["embedding projection that picks what is kept"] = True
+            else:
+                new.append(f"{piece} (not in {source.name})")
+        elif _copy_piece(tensors, cut):
+            copied[piece] = all(tensor.whole for tensor in tensors)
+        else:
+            why_not = cut.why_not.get("encoder") if cut is not None and piece == "layers" else None
+            new.append(f"{piece} ({why_not or 'of another shape'})")
+    return tuple(_in_words(model, source, layers, copied, new, cut))
+
+
+def _copied_line(source: Loaded, copied: Mapping[str, bool], stacks: Collection[str], cut: Cut | None) -> str:
+    """What was copied, piece by piece, and to what it was cut where some of it was; `stacks` are those with layers."""
+    if cut is None or all(copied.values()):
+        return f"copied from {source.name}: {'; '.join(copied)}"
+    said = [f"{piece} (whole)" if whole else piece for piece, whole in copied.items()]
+    each = ", each" if len(copied) - sum(copied.values()) > 1 else ","
+    kept = f"{each} cut to the {cut.in_words(stacks)} that are most active on {cut.texts} training texts"
+    return f"copied from {source.name}: {'; '.join(said)}{kept}"
+
+
+def _in_words(
+    model: PreTrainedModel,
+    source: Loaded,
+    layers: Sequence[int],
+    copied: Mapping[str, bool],
+    new: Sequence[str],
+    cut: Cut | None,
+) -> list[str]:
+    family, lines = family_of(model.config, source.name), []
+    which = f"layers {', '.join(map(str, layers))} as 1..{len(layers)}"
+    if family.shared:
+        which = f"the one layer that all {len(layers)} applications share"
+    if copied:
+        said = {which if piece == "layers" else piece: whole for piece, whole in copied.items()}
+        lines.append(_copied_line(source, said, ["encoder"] if "layers" in copied else [], cut))
+    lines.append(f"new (random): {', '.join([*new, 'classifier'])}")
+    heads, theirs = sizes(model.config).heads, sizes(source.model.config).heads
+    if "layers" in copied and heads != theirs and (cut is None or "encoder" not in cut.heads):
+        lines.append(f"{heads} heads instead of {theirs}: the copied layers attend differently with the same weights")
+    if cut is not None and _left_out(family, model, source):
+        lines.append(f"the projection of {source.name}'s embeddings is left out: they are as wide as the student")
+    if family.shared:
+        lines.append("ALBERT's layers are one set of weights: fewer layers make it faster, not smaller")
+    return lines
+
+
+def _left_out(family: Family, model: PreTrainedModel, source: Loaded) -> bool:
+    """Whether the source projects its embeddings to its width and the student does not."""
+    has = [family.projection in dict(one.base_model.named_modules()) for one in (model, source.model)]
+    return has == [False, True]
+
+
+def _stack_piece(name: str, model: PreTrainedModel) -> str:
+    """The piece of a model that writes text a tensor belongs to, in words; `name` starts at the base model."""
+    for stack in stacks_of(model.config):
+        layout = layout_of(model.config, stack)
+        if inside(name, layout.layers):
+            return f"{stack} layers"
+        if layout.norm is not None and inside(name, layout.norm):
+            return "final norms"
+        if any(inside(name, path) for path in layout.embeddings):
+            return "embeddings"
+    return "head"
+
+
+def _in_stack(name: str, model: PreTrainedModel, layers: Mapping[str, Sequence[int]]) -> str:
+    """The name in the source of what is called `name` in the student, both from the base model on."""
+    for stack, chosen in layers.items():
+        layout = layout_of(model.config, stack)
+        if inside(name, layout.layers):
+            index, _, rest = name.removeprefix(f"{layout.layers}.").partition(".")
+            # The bias of all layers is kept by the first one, in the source too.
+            first = layout.bias is not None and inside(rest, layout.bias)
+            return f"{layout.layers}.{0 if first else chosen[int(index)] - 1}.{rest}"
+    return name
+
+
+def _newly_tied(model: PreTrainedModel, source: PreTrainedModel) -> set[str]:
+    """The tensors of a model that are other ones of it, where the source has tensors of their own."""
+    held = dict(source.named_parameters(remove_duplicate=False))
+    return {name for name, tied_to in model.all_tied_weights_keys.items() if held[name] is not held[tied_to]}
+
+
+@torch.no_grad()
+def copy_embeddings(model: PreTrainedModel, source: Loaded, importance: Importance | None = None) -> tuple[str, ...]:
+    """Copy the embeddings alone, of tokens and positions, and with them a head that is tied; says what is new.
+
+    Those of a narrower student are cut to the most important dimensions.
+    """
+    prefix, held = model.base_model_prefix if model.base_model is not model else "", source.model.state_dict()
+    cut = None if importance is None else make_cut(model, source, {}, importance)
+    pieces: dict[str, list[_Tensor]] = {}
+    # A tensor that is tied to another comes with that one, and under its name.
+    for key, tensor in model.named_parameters():
+        name = key.removeprefix(f"{prefix}.")
+        pieces.setdefault(_stack_piece(name, model), []).append(_Tensor(own=tensor, theirs=held[key], name=name))
+    embeddings = pieces.pop("embeddings")
+    if not _copy_piece(embeddings, cut):
+        raise ValueError("the student's embeddings are of another width than the source's")
+    what = "embeddings" if "head" in pieces else "embeddings, and the head that is tied to them"
+    copied = _copied_line(source, {what: all(tensor.whole for tensor in embeddings)}, (), cut)
+    return copied, f"new (random): {', '.join(pieces)}"
+
+
+@torch.no_grad()
+def copy_stacks(
+    model: PreTrainedModel, source: Loaded, layers: Mapping[str, Sequence[int]], importance: Importance | None = None
+) -> tuple[str, ...]:
+    """Copy every piece of a model that writes text, its head included; the result says what is copied or new.
+
+    `layers` are the source's of each stack, 1-based, in the student's order. A head that only the student ties to its
+    embeddings is what those are. What is wider in the source is cut to what is most important; without `importance`
+    only what has the same shape is copied.
+    """
+    prefix = model.base_model_prefix if model.base_model is not model else ""
+    held = {key.removeprefix(f"{prefix}."): value for key, value in source.model.state_dict().items()}
+    cut = None if importance is None else make_cut(model, source, layers, importance)
+    tied = _newly_tied(model, source.model)
+    pieces: dict[str, list[_Tensor]] = {}
+    for key, tensor in model.state_dict().items():
+        if key in tied:
+            continue
+        name = key.removeprefix(f"{prefix}.")
+        theirs = _in_stack(name, model, layers)
+        found = _Tensor(own=tensor, theirs=held[theirs], name=theirs)
+        pieces.setdefault(_stack_piece(name, model), []).append(found)
+    copied: dict[str, bool] = {}
+    new, stacks = [], []
+    for piece, tensors in pieces.items():
+        stack = piece.removesuffix(" layers")
+        if not _copy_piece(tensors, cut):
+            why_not = cut.why_not.get(stack) if cut is not None else None
+            new.append(f"{piece} ({why_not or 'of another shape'})")
+            continue
+        stacks += [stack] if stack in layers else []
+        said = f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece
+        copied[said] = all(tensor.whole for tensor in tensors)
+    lines = [_copied_line(source, copied, stacks, cut)] if copied else []
+    lines += [f"new (random): {', '.join(new)}"] if new else []
+    return *lines, *_attending_otherwise(model, source, [one for one in stacks if cut is None or one not in cut.heads])
+
+
+def _attending_otherwise(model: PreTrainedModel, source: Loaded, stacks: Sequence[str]) -> list[str]:
+    """A line for each stack whose layers were copied whole into another number of heads."""
+    counts = {stack: [sizes(one.config, stack).heads for one in (model, source.model)] for stack in stacks}
+    return [
+        f"{ours} heads in the {stack} instead of {before}: the copied layers attend differently with the same weights"
+        for stack, (ours, before) in counts.items()
+        if ours != before
+    ]

@@ -1,0 +1,73 @@
+"""The folder of a model with a custom head, which no plain model can hold.
+
+It holds a plain `config.json`, the weights as `student.safetensors` and the head as `head.json`. There is no
+`model.safetensors` on purpose: whatever loads plain checkpoints stops there, instead of making up a random head.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+
+from stillery.errors import UserError
+from stillery.models.option_words import PROJECTORS, REUSES
+from stillery.models.projected_head import Head, head_of, insert
+
+__all__ = ["HOW_TO_LOAD", "MARK", "is_custom_folder", "read_custom", "write_custom"]
+
+MARK = "StilleryCustomHead"
+"""What `architectures` says in the config.json of such a folder."""
+
+HOW_TO_LOAD = "from stillery.models.head import load_student"
+
+_HEAD, _WEIGHTS = "head.json", "student.safetensors"
+
+
+def is_custom_folder(folder: str) -> bool:
+    """Whether a folder holds a model with a custom head."""
+    return (Path(folder) / _HEAD).is_file()
+
+
+def write_custom(model: PreTrainedModel, folder: Path) -> None:
+    """Write config, weights and head of a model with a custom head."""
+    head = head_of(model)
+    assert head is not None
+    config = copy.deepcopy(model.config)
+    config.architectures = [MARK]
+    config.save_pretrained(folder)
+    save_file({name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}, folder / _WEIGHTS)
+    described = asdict(head) | {"load": f"{HOW_TO_LOAD}; model = load_student(folder)"}
+    (folder / _HEAD).write_text(json.dumps(described, indent=2) + "\n", encoding="utf-8")
+
+
+def _read_head(folder: Path, name: str) -> Head:
+    try:
+        said = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
+        head = Head(reuse=said["reuse"], projector=said["projector"], width=said["width"])
+        good = head.reuse in REUSES and head.projector in PROJECTORS and type(head.width) is int and head.width > 0
+    except (OSError, ValueError, KeyError, TypeError):
+        good = False
+    if not good:
+        raise UserError(f"{name}: its {_HEAD} does not describe a head; export the student again")
+    return head
+
+
+def read_custom(config: PreTrainedConfig, folder: str, name: str) -> tuple[PreTrainedModel, set[str]]:
+    """The model of such a folder, and the names of the weights it does not hold in the right size."""
+    head = _read_head(Path(folder), name)
+    if not (Path(folder) / _WEIGHTS).is_file():
+        raise UserError(f"{name}: no {_WEIGHTS} in this folder, so it holds no weights")
+    held = load_file(Path(folder) / _WEIGHTS)
+    config.architectures = None
+    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    insert(model, head)
+    wanted = model.state_dict()
+    found = {key: held[key] for key, own in wanted.items() if key in held and held[key].shape == own.shape}
+    model.load_state_dict(found, strict=False)
+    return model.eval(), wanted.keys() - found.keys()

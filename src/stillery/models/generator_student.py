@@ -1,0 +1,279 @@
+"""Build a smaller model that writes text: fewer layers in each of its stacks, narrower or not."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, PreTrainedConfig, PreTrainedModel
+
+from stillery.errors import ErrorList, UserError
+from stillery.models.copy_weights import copy_embeddings, copy_stacks
+from stillery.models.family import Sizes, kind_of, layout_of, sizes, stacks_of
+from stillery.models.importance import Importance
+from stillery.models.load import Loaded, check_same_tokenizer
+from stillery.models.option_words import LAYER_CHOICES
+from stillery.models.slicing import is_narrower
+from stillery.models.stack_layout import GENERATORS
+from stillery.models.student import Student, StudentShape, choose_layers, influence_line
+
+__all__ = [
+    "build_generator",
+    "check_same_outputs",
+    "check_tie",
+    "choose_stack_layers",
+    "freeze_embeddings",
+    "generator_from_checkpoint",
+    "generator_sizes",
+    "is_tied",
+]
+
+
+def generator_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> dict[str, Sizes]:
+    """The student's sizes by stack, checked against the model it is made from; every error is reported.
+
+    Where only a width is given, heads keep their size; inner widths follow the width, and heads of keys those of
+    queries.
+    """
+    errors, wanted, stacks = ErrorList(), {}, stacks_of(source)
+    named = {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers}
+    for stack in named:
+        if named[stack] is not None and len(stacks) == 1:
+            errors.add(f"--{stack}-layers: {name} has one stack of layers; use --layers")
+    for stack in stacks:
+        layers, option = named[stack], f"--{stack}-layers"
+        if layers is None:
+            layers, option = shape.layers, "--layers"
+        has = sizes(source, stack)
+        if layers is None:
+            layers = has.layers
+        if layers < 1:
+            errors.add(f"{option} {layers}: a student needs at least one layer")
+        if layers > has.layers:
+            of = "" if len(stacks) == 1 else f" in its {stack}"
+            errors.add(f"{option} {layers}: {name} has only {has.layers} layers{of}, a student cannot be deeper")
+        with errors.catch():
+            wanted[stack] = _resized(has, layers, shape, layout_of(source, stack).rotary)
+    errors.raise_any()
+    return wanted
+
+
+def _resized(has: Sizes, layers: int, shape: StudentShape, rotary: bool) -> Sizes:
+    width = shape.width or has.width
+    heads = shape.heads or (has.heads if width == has.width else max(1, width * has.heads // has.width))
+    inner = has.inner if width == has.width else round(has.inner * width / has.width)
+    errors = ErrorList()
+    # A head is a share of the width, unless the family states its size and that is another.
+    shared_out = has.head_size is None or has.head_size * has.heads == has.width
+    head_size = width // heads if shared_out else has.head_size
+    # Llama wants that even where the size of a head is stated.
+    if width % heads and (shared_out or rotary):
+        errors.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
+    if rotary and head_size is not None and head_size % 2:
+        errors.add(f"heads of {head_size}: rotary positions need an even size; choose other --heads or --width")
+    key_heads = has.key_heads
+    if key_heads is not None and heads != has.heads:
+        key_heads = max(1, heads * key_heads // has.heads)
+        if heads % key_heads:
+            errors.add(f"{heads} heads cannot share {key_heads} heads of keys evenly: choose other --heads")
+    errors.raise_any()
+    return Sizes(
+        layers=layers,
+        width=width,
+        heads=heads,
+        inner=inner,
+        head_size=None if has.head_size is None else head_size,
+        key_heads=key_heads,
+    )
+
+
+def choose_stack_layers(
+    init: str,
+    wanted: Mapping[str, Sizes],
+    source: PreTrainedConfig,
+    chosen: Mapping[str, Sequence[int]] | None = None,
+    importance: Importance | None = None,
+) -> dict[str, list[int]]:
+    """The 1-based source layers that each stack of the student copies; lists in `chosen` count before `init`."""
+    errors, layers = ErrorList(), {}
+    for stack, size in wanted.items():
+        has = sizes(source, stack).layers
+        named = (chosen or {}).get(stack)
+        if named is None:
+            choice = init if init in LAYER_CHOICES else "even"
+            layers[stack] = choose_layers(choice, size.layers, has, importance, stack)
+            continue
+        layers[stack] = list(named)
+        said = ",".join(map(str, named))
+        if len(named) != size.layers:
+            errors.add(f"layers {said}: the student's {stack} has {size.layers} layers, this names {len(named)}")
+        if any(not 1 <= layer <= has for layer in named):
+            errors.add(f"layers {said}: the {stack} has layers 1 to {has}")
+    errors.raise_any()
+    return layers
+
+
+def _student_config(
+    source: PreTrainedConfig, wanted: Mapping[str, Sizes], layers: Mapping[str, Sequence[int]]
+) -> PreTrainedConfig:
+    """The source's configuration in other sizes."""
+    config = copy.deepcopy(source)
+    # What is listed layer by layer is cut with the layers.
+    if getattr(source, "layer_types", None):
+        config.layer_types = [source.layer_types[layer - 1] for layer in layers[stacks_of(source)[0]]]
+    for stack, names in GENERATORS[source.model_type].sizes.items():
+        before = sizes(source, stack)
+        for size, name in names.items():
+            if getattr(wanted[stack], size) != getattr(before, size):
+                setattr(config, name, getattr(wanted[stack], size))
+    for stack in wanted:
+        # A layer that is left out at random has nothing to show.
+        if getattr(config, f"{stack}_layerdrop", 0):
+            setattr(config, f"{stack}_layerdrop", 0.0)
+    return config
+
+
+def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
+    """Give the model tensors of its own wherever the source has them, whatever their configuration says.
+
+    T5 1.1 and FLAN checkpoints have a head of their own, though transformers reads their configuration as tied.
+    """
+    held = dict(source.named_parameters(remove_duplicate=False))
+    for name, tied_to in list(model.all_tied_weights_keys.items()):
+        if held[name] is not held[tied_to]:
+            path, _, leaf = name.rpartition(".")
+            tied = model.get_parameter(name)
+            own = torch.empty_like(tied).normal_(std=float(tied.detach().std()))
+            setattr(model.get_submodule(path), leaf, nn.Parameter(own))
+            model.all_tied_weights_keys.pop(name)
+
+
+def _quiet_head(model: PreTrainedModel) -> None:
+    """Make a new T5's own head as small as its states are large, or its first predictions would be far too sure.
+
+    T5 makes states small in front of a tied head only, and starts either head alike.
+    """
+    config, head = model.config, model.get_output_embeddings()
+    if config.model_type in ("t5", "mt5") and not (is_tied(model) or getattr(config, "scale_decoder_outputs", False)):
+        head.weight.mul_(config.d_model**-0.5)
+
+
+def is_tied(model: PreTrainedModel) -> bool:
+    """Whether a model's head and its token embeddings are one tensor."""
+    head = model.get_output_embeddings()
+    return head is not None and head.weight is model.get_input_embeddings().weight
+
+
+def check_tie(source: Loaded, tie: bool | None) -> None:
+    """Refuse to tie or untie a student's head where transformers could not read it again."""
+    kind, tied = source.model.config.model_type, is_tied(source.model)
+    if tie is None or tie == tied or len(stacks_of(source.model.config)) == 1:
+        return
+    # T5's configuration is always read as tied; BART's untied one unties both stacks' embeddings too.
+    raise UserError(
+        f"--{'' if tie else 'no-'}tie-embeddings: the head of {source.name} is {'tied' if tied else 'not tied'}, and "
+        f"transformers has no {kind} student that differs in that; leave it out"
+    )
+
+
+def build_generator(
+    *,
+    source: Loaded,
+    wanted: Mapping[str, Sizes],
+    init: str,
+    chosen: Mapping[str, Sequence[int]] | None = None,
+    importance: Importance | None = None,
+    tie: bool | None = None,
+    embeddings: bool = False,
+    seed: int = 0,
+) -> Student:
+    """A student of the source's family with `wanted` sizes of each stack.
+
+    `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy, by stack, instead. Everything else
+    is copied too: embeddings, final norms, the head, and T5's relative positions, which the first layer keeps whichever
+    layer that was. With `random` nothing is, or with `embeddings` those alone. `importance` is the source's:
+    `important` needs it, and with it a narrower student has slices of the source's weights, without it copies of what
+    has the same shape. How it generates is the source's too. `tie` says whether its head is its token embeddings; None
+    means as the source has it. A head that is newly tied starts as the embeddings, one that is not any more as a copy
+    of them.
+    """
+    theirs, config = source.model, source.model.config
+    if config.model_type not in GENERATORS:
+        raise UserError(
+            f"{source.name}: a {config.model_type} model is a classifier, here one that writes text is needed"
+        )
+    check_tie(source, tie)
+    as_it_is = tie is None or tie == is_tied(theirs)
+    layers = choose_stack_layers(init, wanted, config, chosen, importance)
+    shape = _student_config(config, wanted, layers)
+    if not as_it_is:
+        shape.tie_word_embeddings = tie
+    auto: Any = AutoModelForSeq2SeqLM if kind_of(config) == "encoder-decoder" else AutoModelForCausalLM
+    with torch.random.fork_rng(devices=[]), torch.no_grad():
+        torch.manual_seed(seed)
+        model: PreTrainedModel = auto.from_config(shape, dtype=torch.float32)
+        if as_it_is:
+            _untie(model, theirs)
+        _quiet_head(model)
+    model.generation_config = copy.deepcopy(theirs.generation_config)
+    narrower = any(is_narrower(wanted[stack], sizes(config, stack)) for stack in wanted)
+    origin: tuple[str, ...] = ("all weights new (random)",)
+    if init != "random":
+        origin = copy_stacks(model, source, layers, importance if narrower else None)
+    elif embeddings:
+        origin = copy_embeddings(model, source, importance if narrower else None)
+    if not as_it_is:
+        origin = (*origin, "head tied to the token embeddings" if tie else "head not tied to the token embeddings")
+    if init == "important" and importance is not None:
+        measured = [stack for stack in wanted if stack not in (chosen or {})]
+        origin = (*origin, *(influence_line(importance, stack, f"{stack}'s ") for stack in measured))
+    return Student(model=model, origin=origin, layers={} if init == "random" else layers)
+
+
+def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student:
+    """A student that is another checkpoint with the teacher's vocabulary, its own head included."""
+    errors = ErrorList()
+    with errors.catch():
+        check_same_outputs(teacher, checkpoint)
+    ours, theirs = checkpoint.model.config, teacher.model.config
+    if kind_of(ours) == kind_of(theirs):
+        for stack in stacks_of(theirs):
+            depth, limit = sizes(ours, stack).layers, sizes(theirs, stack).layers
+            if depth > limit:
+                errors.add(
+                    f"{checkpoint.name} has {depth} layers in its {stack}, the teacher only {limit}: a student cannot "
+                    "be deeper"
+                )
+    errors.raise_any()
+    return Student(model=checkpoint.model, origin=(f"all weights from {checkpoint.name}",))
+
+
+def check_same_outputs(teacher: Loaded, student: Loaded) -> None:
+    """Refuse models that do not write the same way over the same vocabulary, token by token."""
+    ours, theirs = student.model.config, teacher.model.config
+    if kind_of(ours) != kind_of(theirs):
+        raise UserError(
+            f"{student.name} is a model of the kind {kind_of(ours)}, {teacher.name} of the kind {kind_of(theirs)}: "
+            "their layers do not see the same tokens; use models of one kind"
+        )
+    check_same_tokenizer(teacher, student)
+    if ours.vocab_size != theirs.vocab_size:
+        raise UserError(
+            f"{student.name} predicts {ours.vocab_size} tokens, {teacher.name} {theirs.vocab_size}: predictions can "
+            "only be matched over one vocabulary; use models with one"
+        )
+
+
+def freeze_embeddings(model: PreTrainedModel) -> str:
+    """Keep the token embeddings, and whatever is tied to them, from being trained; says what was frozen."""
+    inputs = [module for path, module in model.named_modules() if path.rpartition(".")[2] == "embed_tokens"]
+    frozen = {id(module.weight): module.weight for module in (model.get_input_embeddings(), *inputs)}
+    for weight in frozen.values():
+        weight.requires_grad_(False)
+    output = model.get_output_embeddings()
+    if output is not None and id(output.weight) in frozen:
+        return "token embeddings frozen, and the head that is tied to them"
+    return "token embeddings frozen"

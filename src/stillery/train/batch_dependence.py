@@ -1,0 +1,49 @@
+"""Over how many processes and micro-batches the steps of a recipe may be divided without becoming other steps."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stillery import declare
+from stillery.errors import ErrorList
+from stillery.recipe import Match, Stage, part_name
+from stillery.train.settings import Training
+
+__all__ = ["check_divided", "looks_at_batches"]
+
+
+def check_divided(stages: Sequence[Stage], training: Training, processes: int) -> None:
+    """Refuse what several processes, or a step in several micro-batches, would change without a word."""
+    errors = ErrorList()
+    for match in (match for stage in stages for match in stage.matches):
+        what = _compared_within(match)
+        if processes > 1 and what is not None:
+            errors.add(
+                f"match {match.name}: {what} depends on which examples share a batch, and {processes} processes have "
+                "one each; start one process"
+            )
+    divided = processes * training.accumulate > 1
+    if divided and training.batch_size % 2 and any(stage.mixing is not None for stage in stages):
+        errors.add(
+            f"--batch-size {training.batch_size}: examples are mixed two by two, and pairs fill no odd batch where a "
+            "step has several of them; give an even one"
+        )
+    errors.raise_any()
+
+
+def looks_at_batches(stages: Sequence[Stage]) -> bool:
+    """Whether what a step learns depends on which of its examples share a micro-batch, over all processes."""
+    matches = [match for stage in stages for match in stage.matches]
+    return any(match.flow is not None or _compared_within(match) is not None for match in matches)
+
+
+def _compared_within(match: Match) -> str | None:
+    """What of a match a process finds in its own examples together, and no other process could."""
+    if match.represent.together:
+        return f"the representation {match.represent.name}"
+    if match.judge is not None:
+        return None
+    distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
+    if distance is not None and distance.together:
+        return f"the distance {part_name(match.distance)}"
+    return f"the reduction {match.reduction}" if reduction is not None and reduction.together else None

@@ -1,0 +1,1 @@
+"""What only a GPU needs: graph capture, streams, memory, transfers."""

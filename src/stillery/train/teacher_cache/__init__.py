@@ -1,0 +1,1 @@
+"""The teacher's outputs on the training split, kept on disk so that it runs once."""

@@ -1,0 +1,122 @@
+"""Whether keeping what a teacher shows is worth it: measured, not guessed."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+
+from stillery.data.tokens.batches import in_order, padded_to
+from stillery.train.data import Trainable
+from stillery.train.step_plan import Needs
+from stillery.train.teacher import LiveTeacher
+
+__all__ = ["DiskSpeed", "Estimate", "disk_speed", "memory_bytes", "teacher_seconds"]
+
+_TRIAL_BYTES = 1 << 24
+_TRIAL_SECONDS = 1.0
+# Less is not worth the place on the disk.
+_LEAST_SECONDS = 2.0
+_LEAST_SHARE = 0.1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Estimate:
+    """Seconds the teacher would run in the rest of the run, and those of filling and reading a store instead."""
+
+    live: float
+    stored: float
+
+    @property
+    def worth_it(self) -> bool:
+        """Whether enough is saved."""
+        return self.live - self.stored > max(_LEAST_SECONDS, _LEAST_SHARE * self.live)
+
+    def __str__(self) -> str:
+        times = f"the teacher takes {self.live:,.1f} s live, {self.stored:,.1f} s with the store"
+        enough = f"{_LEAST_SECONDS:g} s and a tenth of it have to be saved"
+        return times if self.worth_it else f"{times}, and {enough}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class DiskSpeed:
+    """Bytes a second that a folder takes, gives from the disk, and gives again from the system's memory."""
+
+    write: float
+    read: float
+    read_again: float
+
+
+def teacher_seconds(
+    teacher: LiveTeacher, data: Trainable, needs: Needs, batch_size: int, accelerator: Accelerator
+) -> float:
+    """Seconds a teacher takes for an example, over a few batches of all lengths."""
+    batches = in_order(data.lengths, batch_size)
+    # The middle first: should it take long, that one says most.
+    places = np.linspace(0, len(batches) - 1, min(len(batches), 5)).astype(int)
+    chosen = [batches[place] for place in sorted(places, key=lambda place: abs(place - len(batches) // 2))]
+
+    def look(index: np.ndarray) -> float:
+        batch = data.batch(index, padded_to(accelerator.device)).to(accelerator.device)
+        began = time.perf_counter()
+        with accelerator.autocast():
+            teacher(batch.inputs, needs)
+        if accelerator.device.type == "cuda":
+            torch.cuda.synchronize(accelerator.device)
+        return time.perf_counter() - began
+
+    # The first call makes ready what later ones have.
+    spent, examples = look(batches[-1]), 0
+    seconds = 0.0
+    for index in chosen:
+        took = look(index)
+        seconds, examples, spent = seconds + took, examples + len(index), spent + took
+        if spent > _TRIAL_SECONDS:
+            break
+    return seconds / examples
+
+
+def disk_speed(folder: Path) -> DiskSpeed:
+    """Of a small file, written to the disk, read from it, and removed again."""
+    folder.mkdir(parents=True, exist_ok=True)
+    content = os.urandom(_TRIAL_BYTES)
+    with tempfile.TemporaryFile(dir=folder) as file:
+
+        def write() -> None:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+
+        def read() -> None:
+            file.seek(0)
+            file.read()
+
+        writing = _timed(write)
+        with suppress(AttributeError, OSError):
+            # What was just written would be read from memory.
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+        return DiskSpeed(
+            write=_TRIAL_BYTES / writing, read=_TRIAL_BYTES / _timed(read), read_again=_TRIAL_BYTES / _timed(read)
+        )
+
+
+def memory_bytes() -> int:
+    """The machine's memory, 0 where that cannot be told."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 0
+
+
+def _timed(work: Callable[[], None]) -> float:
+    began = time.perf_counter()
+    work()
+    return max(time.perf_counter() - began, 1e-6)
