@@ -17,7 +17,7 @@ from stillery.data.schema.text_examples import TextExamples
 from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate_ids
 from stillery.jobs import teacher_texts as room
-from stillery.jobs.config.settings import DataSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings
 from stillery.jobs.teacher_texts import teacher_texts
 from stillery.jobs.text_inputs import Reading
 from stillery.models.load import Loaded
@@ -74,7 +74,7 @@ def examples() -> TextExamples:
 
 def reading_of(teacher: Loaded, longest: int = 12) -> Reading:
     return Reading.of(
-        DataSettings(data="x", max_length=16), TextSettings(max_target_length=longest), [teacher.model.config]
+        DataSettings(data="x", max_length=16), GenerationSettings(max_target_length=longest), [teacher.model.config]
     )
 
 

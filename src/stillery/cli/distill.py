@@ -13,11 +13,11 @@ from stillery.jobs.config.run_file import ask, file_to_resume
 from stillery.jobs.config.settings import (
     ConditionSettings,
     DataSettings,
-    DecodingSettings,
     Distill,
+    GenerationSettings,
     MethodSettings,
+    SearchSettings,
     StudentSettings,
-    TextSettings,
 )
 from stillery.setting import Panel, option_name
 from stillery.train.settings import Storing, Training
@@ -26,8 +26,8 @@ __all__ = ["distill"]
 
 
 @with_settings(
-    DataSettings, TextSettings, DecodingSettings, ConditionSettings, StudentSettings, MethodSettings, Training, Storing,
-    defaults=as_trained_else("teacher", length_of=ONLY_TEXT),
+    DataSettings, GenerationSettings, SearchSettings, ConditionSettings, StudentSettings, MethodSettings, Training,
+    Storing, defaults=as_trained_else("teacher", length_of=ONLY_TEXT),
 )  # fmt: skip
 def distill(
     *,

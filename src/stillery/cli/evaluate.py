@@ -8,14 +8,14 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import OWN_TASK, as_searched, as_trained_else, with_settings
-from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings
 from stillery.setting import Panel, option_name
 
 __all__ = ["evaluate"]
 
 
 @with_settings(
-    DataSettings, TextSettings, DecodingSettings, defaults=as_trained_else("model", prefix=OWN_TASK) | as_searched()
+    DataSettings, GenerationSettings, SearchSettings, defaults=as_trained_else("model", prefix=OWN_TASK) | as_searched()
 )
 def evaluate(
     *,

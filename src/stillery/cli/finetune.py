@@ -13,10 +13,10 @@ from stillery.jobs.config.run_file import ask, file_to_resume
 from stillery.jobs.config.settings import (
     ConditionSettings,
     DataSettings,
-    DecodingSettings,
     Finetune,
+    GenerationSettings,
     RestartSettings,
-    TextSettings,
+    SearchSettings,
 )
 from stillery.setting import Panel, option_name
 from stillery.train.settings import Training
@@ -25,7 +25,7 @@ __all__ = ["finetune"]
 
 
 @with_settings(
-    DataSettings, TextSettings, DecodingSettings, ConditionSettings, RestartSettings, Training,
+    DataSettings, GenerationSettings, SearchSettings, ConditionSettings, RestartSettings, Training,
     defaults=as_trained_else("model", length_of=ONLY_TEXT, prefix=OWN_TASK),
 )  # fmt: skip
 def finetune(

@@ -14,7 +14,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.errors import UserError
-from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings
 from stillery.setting import Panel, choices_of, kind_of, option_name, panel_of
 
 __all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
@@ -28,7 +28,7 @@ def as_trained_else(model: str, *, length_of: str = "", prefix: str = ", else th
     first = f"as the {model} was trained"
     return {
         "max_length": f"{first}{length_of}, else {DataSettings.max_length}",
-        "max_target_length": f"{first}, else {TextSettings.max_target_length}",
+        "max_target_length": f"{first}, else {GenerationSettings.max_target_length}",
         "prompt": f"{first}, else the source and a line break",
         "prefix": f"{first}{prefix}",
     }
@@ -36,7 +36,7 @@ def as_trained_else(model: str, *, length_of: str = "", prefix: str = ", else th
 
 def as_searched() -> dict[str, str]:
     """The defaults of a search, in words, where a model's run decides before all else."""
-    return {item.name: f"as in the model's run, else {_shown(item)}" for item in dataclasses.fields(DecodingSettings)}
+    return {item.name: f"as in the model's run, else {_shown(item)}" for item in dataclasses.fields(SearchSettings)}
 
 
 def _layer_list(text: str, option: str) -> list[int]:

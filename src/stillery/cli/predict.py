@@ -8,13 +8,13 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.options import as_searched, with_settings
-from stillery.jobs.config.settings import DecodingSettings
+from stillery.jobs.config.settings import SearchSettings
 from stillery.setting import Panel
 
 __all__ = ["predict"]
 
 
-@with_settings(DecodingSettings, defaults=as_searched())
+@with_settings(SearchSettings, defaults=as_searched())
 def predict(
     *,
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],

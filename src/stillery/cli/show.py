@@ -7,7 +7,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stillery.jobs.config.settings import DecodingSettings
+from stillery.jobs.config.settings import SearchSettings
 from stillery.setting import option_name
 
 if TYPE_CHECKING:
@@ -75,7 +75,7 @@ def _show_written(metrics: Mapping[str, Any]) -> None:
 
 def _search(decoding: Mapping[str, Any]) -> str:
     """How texts were searched for, as options: its beams and longest text, and all that is not as usual."""
-    usual = dataclasses.asdict(DecodingSettings())
+    usual = dataclasses.asdict(SearchSettings())
     shown = {name: decoding[name] for name, value in usual.items() if decoding.get(name, value) != value}
     always = {name: decoding[name] for name in ("beams", "max_new_tokens")}
     options = ((option_name(name), value) for name, value in (always | shown).items())

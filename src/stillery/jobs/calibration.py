@@ -12,7 +12,7 @@ from stillery.data.schema.text_examples import TextExamples
 from stillery.data.tokens.batches import collate, in_order
 from stillery.data.tokens.encode import tokenise
 from stillery.data.tokens.text_batches import collate_text
-from stillery.jobs.config.settings import DataSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings
 from stillery.jobs.text_inputs import Reading
 from stillery.models.family import kind_of, longest_input
 from stillery.models.importance import Importance, measure
@@ -69,7 +69,7 @@ class Calibration:
 
     @classmethod
     def for_writers(
-        cls, train: TextExamples, teacher: Loaded, data: DataSettings, writing: TextSettings
+        cls, train: TextExamples, teacher: Loaded, data: DataSettings, writing: GenerationSettings
     ) -> Calibration:
         """Sources and targets of a training part, as tokens of the teacher's."""
 

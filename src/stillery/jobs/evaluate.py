@@ -17,7 +17,7 @@ from stillery.errors import ErrorList, UserError
 from stillery.evaluate.predictions import predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.submission import write_submission
-from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings
 from stillery.jobs.inputs import (
     Groups,
     Scoring,
@@ -59,11 +59,11 @@ def _logits(
 def run_evaluate(
     model: str,
     data: DataSettings,
-    writing: TextSettings | None = None,
-    decoding: DecodingSettings | None = None,
+    writing: GenerationSettings | None = None,
+    decoding: SearchSettings | None = None,
     *,
     against: str | None = None,
-    theirs: tuple[DataSettings, TextSettings] | None = None,
+    theirs: tuple[DataSettings, GenerationSettings] | None = None,
     part: str | None = None,
     batch_size: int = 64,
     submission: Path | None = None,
@@ -77,7 +77,7 @@ def run_evaluate(
     """
     if data.unlabelled:
         raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
-    writing, decoding = writing or TextSettings(), decoding or DecodingSettings()
+    writing, decoding = writing or GenerationSettings(), decoding or SearchSettings()
     if writes_text(model):
         if submission is not None:
             raise UserError("--submission is for classifiers")

@@ -9,10 +9,10 @@ from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.settings import (
     Asked,
     DataSettings,
-    DecodingSettings,
     Distill,
+    GenerationSettings,
     Run,
-    TextSettings,
+    SearchSettings,
     setting_names,
 )
 from stillery.models.load import model_kind
@@ -32,8 +32,8 @@ def writes_text(model: str) -> bool | None:
 def check_no_text(asked: Asked[Run], errors: ErrorList) -> None:
     """Note every setting of a classifier's run that is for models that write text."""
     run, given = asked.run, _said(asked)
-    check_no_search(run.writing, run.decoding, errors)
-    names = [name for group in (TextSettings, DecodingSettings) for name in setting_names(group) if name in given]
+    check_no_search(run.generation, run.search, errors)
+    names = [name for group in (GenerationSettings, SearchSettings) for name in setting_names(group) if name in given]
     if isinstance(run, Distill):
         student, method = run.student, run.method
         extra = {"encoder_layers": student.encoder_layers, "decoder_layers": student.decoder_layers,
@@ -52,7 +52,7 @@ def _said(asked: Asked[Run]) -> frozenset[str]:
     return frozenset() if "job" in asked.given else asked.given
 
 
-def check_no_search(writing: TextSettings, decoding: DecodingSettings, errors: ErrorList) -> None:
+def check_no_search(writing: GenerationSettings, decoding: SearchSettings, errors: ErrorList) -> None:
     """Note what is said to a classifier about texts to write, and how they are searched for."""
     refuse_text(_changed(writing) + _changed(decoding), errors)
 
@@ -71,6 +71,6 @@ def refuse_text(names: Sequence[str], errors: ErrorList) -> None:
         errors.add(f"{option_name(name)} is for models that write text, such as T5 or Llama; this one is a classifier")
 
 
-def _changed(given: TextSettings | DecodingSettings) -> list[str]:
+def _changed(given: GenerationSettings | SearchSettings) -> list[str]:
     default = type(given)()
     return [item.name for item in dataclasses.fields(given) if getattr(given, item.name) != getattr(default, item.name)]

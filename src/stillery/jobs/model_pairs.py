@@ -17,7 +17,13 @@ from stillery.jobs import layer_similarity as similar
 from stillery.jobs.calibration import TEXTS, TOKENS, Calibration
 from stillery.jobs.config.resolved import resolved_student
 from stillery.jobs.config.run_file import run_of
-from stillery.jobs.config.settings import DataSettings, MethodSettings, StudentSettings, TextSettings, setting_names
+from stillery.jobs.config.settings import (
+    DataSettings,
+    GenerationSettings,
+    MethodSettings,
+    StudentSettings,
+    setting_names,
+)
 from stillery.jobs.inputs import parts_of
 from stillery.jobs.model_kind import writes_text
 from stillery.jobs.recipe import chosen_recipe
@@ -95,9 +101,9 @@ def _texts(teacher: str, loaded: Loaded, writes: bool, data: DataSettings | None
 
 def _of_data(data: DataSettings, loaded: Loaded, writes: bool, notes: list[str]) -> Calibration:
     if writes:
-        parts, _ = text_parts_of(data, TextSettings())
+        parts, _ = text_parts_of(data, GenerationSettings())
         notes.append(f"{min(TEXTS, len(parts.train))} texts of {parts.source}")
-        return Calibration.for_writers(parts.train, loaded, data, TextSettings())
+        return Calibration.for_writers(parts.train, loaded, data, GenerationSettings())
     found = parts_of(replace(data, unlabelled=True), None)
     notes.append(f"{min(TEXTS, len(found.train))} texts of {found.source}")
     return Calibration.for_classifiers(found.train, loaded, data.max_length)

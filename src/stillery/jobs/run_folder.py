@@ -12,7 +12,7 @@ from typing import Any
 from stillery.atomic import atomic_file, remove_leftovers
 from stillery.errors import UserError
 from stillery.jobs.config.run_file import read_toml, to_toml
-from stillery.jobs.config.settings import GROUPS, DecodingSettings, Distill, Finetune, setting_names
+from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
 from stillery.jobs.output_paths import check_folder
 from stillery.progress import say
@@ -75,7 +75,7 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool 
 def _only_search(different: Sequence[str], run: Finetune | Distill) -> bool:
     """Whether two runs are trained alike, and differ in how texts are then searched for alone."""
     trained_on = isinstance(run, Distill) and run.method.sequence_level
-    return not trained_on and set(different) <= set(setting_names(DecodingSettings))
+    return not trained_on and set(different) <= set(setting_names(SearchSettings))
 
 
 def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:

@@ -93,10 +93,10 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
                 check_same_outputs(teacher, ild_teacher)
     if asked.clear(*EXAMPLES):
         with errors.catch():
-            parts, scored = text_parts_of(run.data, run.writing)
+            parts, scored = text_parts_of(run.data, run.generation)
             parts, conditions = drawn(run.condition, parts)
             need_scorer(scored.values())
-    other = supplementary_named(run.method, run.data, run.writing)
+    other = supplementary_named(run.method, run.data, run.generation)
     with errors.catch():
         check_supplementary(run.method)
         texts = text_parts_of(*other)[0].train if other is not None else None
@@ -107,15 +107,15 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     settings = resolved_student(run.student, recipe, start=DEFAULT_TEXT_START)
     if teacher is not None and asked.clear(*_DEPTHS):
         with errors.catch():
-            calibration = Calibration.for_writers(parts.train, teacher, run.data, run.writing) if parts else None
+            calibration = Calibration.for_writers(parts.train, teacher, run.data, run.generation) if parts else None
             make = partial(make_generator, teacher=teacher, seed=run.training.seed, calibration=calibration)
             student, settings, starts = first_student(make, settings)
     if student is not None and teacher is not None:
         configs = [one.model.config for one in (teacher, student, ild_teacher) if one is not None]
         with errors.catch():
-            reading = Reading.of(run.data, run.writing, configs)
+            reading = Reading.of(run.data, run.generation, configs)
             reading.check(teacher.tokenizer)
-            decoding = decoding_of(run.decoding, reading, configs)
+            decoding = decoding_of(run.search, reading, configs)
             if other is not None:
                 other_reading = Reading.of(*other, configs)
                 other_reading.check(teacher.tokenizer)
@@ -136,7 +136,7 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     check_fingerprints(run.fingerprints, prints)
     resolved = dataclasses.replace(
         run, student=settings, method=resolved_method(run.method), fingerprints=prints,
-        writing=written_out(run.writing, reading),
+        generation=written_out(run.generation, reading),
     )  # fmt: skip
     return Prepared(
         run=resolved,

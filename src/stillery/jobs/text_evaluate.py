@@ -8,7 +8,7 @@ from typing import Any
 
 from stillery.errors import ErrorList
 from stillery.evaluate.generate import Decoding
-from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings
 from stillery.jobs.inputs import check_batch_size, to_device
 from stillery.jobs.model_kind import check_no_classes
 from stillery.jobs.output_paths import check_file
@@ -25,11 +25,11 @@ __all__ = ["run_text_evaluate"]
 def run_text_evaluate(
     model: str,
     data: DataSettings,
-    writing: TextSettings,
-    settings: DecodingSettings,
+    writing: GenerationSettings,
+    settings: SearchSettings,
     *,
     against: str | None = None,
-    theirs: tuple[DataSettings, TextSettings] | None = None,
+    theirs: tuple[DataSettings, GenerationSettings] | None = None,
     part: str | None = None,
     batch_size: int = 32,
     predictions: Path | None = None,
@@ -86,12 +86,12 @@ class _Reader:
     reading: Reading
 
     @classmethod
-    def of(cls, loaded: Loaded, data: DataSettings, writing: TextSettings) -> _Reader:
+    def of(cls, loaded: Loaded, data: DataSettings, writing: GenerationSettings) -> _Reader:
         reading = Reading.of(data, writing, [loaded.model.config])
         reading.check(loaded.tokenizer)
         return cls(loaded=loaded, reading=reading)
 
-    def decoding(self, settings: DecodingSettings) -> Decoding:
+    def decoding(self, settings: SearchSettings) -> Decoding:
         """The search that the settings ask for, within what the model has positions for."""
         return decoding_of(settings, self.reading, [self.loaded.model.config])
 

@@ -43,22 +43,22 @@ def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Pr
         errors.add("--restarts is for classifiers: a model that writes text does not fall to one class")
     if asked.clear(*EXAMPLES):
         with errors.catch():
-            parts, scored = text_parts_of(run.data, run.writing)
+            parts, scored = text_parts_of(run.data, run.generation)
             parts, conditions = drawn(run.condition, parts)
             need_scorer(scored.values())
     if asked.clear("model"):
         with errors.catch():
             model = load_generator(run.model)
             run, notes = as_taught(asked, errors)
-            reading = Reading.of(run.data, run.writing, [model.model.config])
+            reading = Reading.of(run.data, run.generation, [model.model.config])
             reading.check(model.tokenizer)
-            decoding = decoding_of(run.decoding, reading, [model.model.config])
+            decoding = decoding_of(run.search, reading, [model.model.config])
     errors.raise_any()
     assert parts is not None and model is not None and reading is not None
     prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
     return Prepared(
-        run=dataclasses.replace(run, writing=written_out(run.writing, reading), fingerprints=prints),
+        run=dataclasses.replace(run, generation=written_out(run.generation, reading), fingerprints=prints),
         subject=Writing(parts=parts, scored=scored, reading=reading, decoding=decoding),
         model=model.model,
         tokenizer=model.tokenizer,

@@ -24,7 +24,7 @@ from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.text_encode import PROMPT, TextTokens, check_room, prompts
 from stillery.data.tokens.text_token_cache import cached_text_tokens
 from stillery.errors import UserError
-from stillery.jobs.config.settings import DataSettings, MethodSettings, TextSettings
+from stillery.jobs.config.settings import DataSettings, GenerationSettings, MethodSettings
 from stillery.models.family import kind_of, longest_input
 from stillery.progress import say
 
@@ -58,7 +58,7 @@ class TextScored:
     more: tuple[TextScored, ...] = ()
 
 
-def text_parts_of(data: DataSettings, writing: TextSettings) -> tuple[TextParts, dict[str, TextScored]]:
+def text_parts_of(data: DataSettings, writing: GenerationSettings) -> tuple[TextParts, dict[str, TextScored]]:
     """The parts of a file, folder or task; and dev and test as they are scored."""
     _check(data)
     if data.task is None:
@@ -77,7 +77,7 @@ def text_parts_of(data: DataSettings, writing: TextSettings) -> tuple[TextParts,
     return parts, scored
 
 
-def text_to_score(data: DataSettings, writing: TextSettings, part: str | None) -> TextScored:
+def text_to_score(data: DataSettings, writing: GenerationSettings, part: str | None) -> TextScored:
     """What a model is scored on."""
     _check(data)
     if data.task is None:
@@ -125,8 +125,8 @@ def _glue_scored(task: Task, part: str, examples: Examples) -> TextScored:
 
 
 def supplementary_named(
-    method: MethodSettings, data: DataSettings, writing: TextSettings
-) -> tuple[DataSettings, TextSettings] | None:
+    method: MethodSettings, data: DataSettings, writing: GenerationSettings
+) -> tuple[DataSettings, GenerationSettings] | None:
     """Which texts are for a stage of layers, and how they are read: a task as its own, a file as the run's."""
     if method.ild_data is None and method.ild_task is None:
         return None
@@ -140,14 +140,14 @@ def prefix_of(data: DataSettings) -> str:
     return find_text_task(data.task).prefix if data.task in TEXT_TASKS else ""
 
 
-def meant_for(config: PreTrainedConfig, writing: TextSettings) -> TextSettings:
+def meant_for(config: PreTrainedConfig, writing: GenerationSettings) -> GenerationSettings:
     """The settings without what is for models of another kind, as those of a run are beside another kind's."""
     if kind_of(config) == "decoder":
         return dataclasses.replace(writing, prefix=None)
     return dataclasses.replace(writing, prompt=None)
 
 
-def written_out(writing: TextSettings, reading: Reading) -> TextSettings:
+def written_out(writing: GenerationSettings, reading: Reading) -> GenerationSettings:
     """The settings with the prompt or prefix that they come to, whatever a task's should later be."""
     if reading.kind == "decoder":
         return dataclasses.replace(writing, prompt=reading.prompt)
@@ -178,7 +178,7 @@ class Reading:
     prefix: str
 
     @classmethod
-    def of(cls, data: DataSettings, writing: TextSettings, configs: list[PreTrainedConfig]) -> Reading:
+    def of(cls, data: DataSettings, writing: GenerationSettings, configs: list[PreTrainedConfig]) -> Reading:
         """The reading that the settings ask for, within what the models have positions for."""
         kind = kind_of(configs[0])
         prompt = PROMPT if writing.prompt is None else writing.prompt

@@ -12,7 +12,7 @@ from stillery.data.schema.text_examples import TextExamples
 from stillery.errors import ErrorList
 from stillery.evaluate.generate import generate
 from stillery.jobs.config.run_file import trained_reading, trained_search
-from stillery.jobs.config.settings import DataSettings, DecodingSettings, TextSettings, setting_names
+from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings, setting_names
 from stillery.jobs.inputs import to_device
 from stillery.jobs.output_paths import check_file
 from stillery.jobs.text_inputs import Reading
@@ -47,8 +47,8 @@ def run_text_predict(
         file = open_texts(data, text=source, sources=True)
     values = trained_reading(model) | trained_search(model) | dict(given)
     reads, _ = make(DataSettings, _of(DataSettings, values), option_name, errors)
-    writes, _ = make(TextSettings, _of(TextSettings, values), option_name, errors)
-    searches, _ = make(DecodingSettings, _of(DecodingSettings, values), option_name, errors)
+    writes, _ = make(GenerationSettings, _of(GenerationSettings, values), option_name, errors)
+    searches, _ = make(SearchSettings, _of(SearchSettings, values), option_name, errors)
     if loaded is not None:
         with errors.catch():
             reading = Reading.of(reads, writes, [loaded.model.config])

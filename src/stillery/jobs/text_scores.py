@@ -25,7 +25,7 @@ from stillery.evaluate.generate import Decoding, generate
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import label_accuracy, need_sacrebleu, perplexity, text_difference, text_scores
-from stillery.jobs.config.settings import DecodingSettings
+from stillery.jobs.config.settings import SearchSettings
 from stillery.jobs.teacher_texts import teacher_outputs
 from stillery.jobs.text_inputs import Reading, TextScored
 from stillery.models.load import Loaded
@@ -60,7 +60,7 @@ def need_scorer(scored: Iterable[TextScored]) -> None:
         need_sacrebleu()
 
 
-def decoding_of(settings: DecodingSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
+def decoding_of(settings: SearchSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
     """The search that the settings ask for, within what the models have positions for."""
     if settings.min_new_tokens > settings.max_new_tokens:
         raise UserError(

@@ -40,6 +40,7 @@ __all__ = [
     "load_generator",
     "load_tokenizer",
     "model_kind",
+    "read_config",
 ]
 
 
@@ -81,9 +82,14 @@ def _config(folder: str, name: str) -> PreTrainedConfig:
     return config
 
 
+def read_config(name: str) -> PreTrainedConfig:
+    """The configuration of a model, by its name."""
+    return _config(model_folder(name), name)
+
+
 def model_kind(name: str) -> str:
     """What a model is, by its configuration alone: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
-    return kind_of(_config(model_folder(name), name), name)
+    return kind_of(read_config(name), name)
 
 
 def load_tokenizer(name: str, *, pad_with_end: bool = False) -> PreTrainedTokenizerBase:

@@ -12,10 +12,10 @@ from stillery.jobs.config.run_file import trained_reading, trained_search, train
 from stillery.jobs.config.settings import (
     Asked,
     DataSettings,
-    DecodingSettings,
     Distill,
+    GenerationSettings,
     Run,
-    TextSettings,
+    SearchSettings,
     scoring_settings,
     setting_names,
 )
@@ -39,7 +39,7 @@ def as_taught(asked: Asked[Run], errors: ErrorList) -> tuple[Run, tuple[str, ...
     if not isinstance(run, Distill) and "prefix" not in asked.given:
         found = _in_task(found, model, run.data.task, notes)
     learnt = _valid(found, model, errors)
-    own = _own(run.data, run.writing)
+    own = _own(run.data, run.generation)
     other = {name: value for name, value in learnt.items() if value != own[name] and name not in asked.wrong}
     taken = {name: value for name, value in other.items() if name not in asked.given}
     if taken:
@@ -57,7 +57,7 @@ def as_taught(asked: Asked[Run], errors: ErrorList) -> tuple[Run, tuple[str, ...
 
 def as_trained(
     model: str, values: Mapping[str, Any], named: Named = str
-) -> tuple[DataSettings, TextSettings, DecodingSettings]:
+) -> tuple[DataSettings, GenerationSettings, SearchSettings]:
     """What to score a model on, read and searched for as its run did where the given values say nothing else."""
     given = {name: value for name, value in values.items() if value is not None}
     learnt = trained_reading(model)
@@ -74,7 +74,9 @@ def as_trained(
     return scoring_settings(learnt | given, spelt)
 
 
-def reading_of(model: str, values: Mapping[str, Any], named: Named = str) -> tuple[DataSettings, TextSettings] | None:
+def reading_of(
+    model: str, values: Mapping[str, Any], named: Named = str
+) -> tuple[DataSettings, GenerationSettings] | None:
     """How a model that another one is scored beside reads by itself; None where no run made it."""
     if not trained_reading(model):
         return None
@@ -95,7 +97,7 @@ def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[s
     return {name: value for name, value in learnt.items() if not (new and name == "prefix")}
 
 
-def _own(data: DataSettings, writing: TextSettings) -> dict[str, Any]:
+def _own(data: DataSettings, writing: GenerationSettings) -> dict[str, Any]:
     """What a run comes to by itself."""
     return {
         "max_length": data.max_length,
@@ -108,7 +110,7 @@ def _own(data: DataSettings, writing: TextSettings) -> dict[str, Any]:
 def _valid(learnt: dict[str, Any], model: str, errors: ErrorList) -> dict[str, Any]:
     """What a run file says, as settings; what is wrong with it is noted, and left out."""
     found: dict[str, Any] = {}
-    for group in (DataSettings, TextSettings):
+    for group in (DataSettings, GenerationSettings):
         part = {name: learnt[name] for name in setting_names(group) if name in learnt}
         made, wrong = make(group, part, lambda name: f"{model}/run.toml: {name}", errors)
         found |= {name: getattr(made, name) for name in part if name not in wrong}
@@ -119,7 +121,7 @@ def _with(run: Run, values: dict[str, Any]) -> Run:
     data = {name: value for name, value in values.items() if name == "max_length"}
     writing = {name: value for name, value in values.items() if name != "max_length"}
     return dataclasses.replace(
-        run, data=dataclasses.replace(run.data, **data), writing=dataclasses.replace(run.writing, **writing)
+        run, data=dataclasses.replace(run.data, **data), generation=dataclasses.replace(run.generation, **writing)
     )
 
 

@@ -17,11 +17,11 @@ from stillery.jobs.config.settings import (
     GROUPS,
     Asked,
     ConditionSettings,
-    DecodingSettings,
     Distill,
     Finetune,
     MethodSettings,
     Run,
+    SearchSettings,
     resolve,
     setting_names,
 )
@@ -109,7 +109,7 @@ def trained_reading(model: str) -> dict[str, Any]:
 
 def trained_search(model: str) -> dict[str, Any]:
     """How a model's texts were searched for when its run was scored, as settings, where its run file lies beside it."""
-    names = setting_names(DecodingSettings)
+    names = setting_names(SearchSettings)
     return {name: value for name, value in run_of(model).items() if name in names}
 
 

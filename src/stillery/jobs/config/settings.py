@@ -21,14 +21,15 @@ __all__ = [
     "Asked",
     "ConditionSettings",
     "DataSettings",
-    "DecodingSettings",
     "Distill",
     "Finetune",
+    "GenerationSettings",
+    "InputSettings",
     "MethodSettings",
     "RestartSettings",
     "Run",
+    "SearchSettings",
     "StudentSettings",
-    "TextSettings",
     "resolve",
     "scoring_settings",
     "setting_names",
@@ -63,8 +64,8 @@ class DataSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TextSettings:
-    """What a model that writes text reads and writes."""
+class GenerationSettings:
+    """What a model that generates text reads, and what it should generate."""
 
     panel: ClassVar[Panel] = Panel.GENERATION
 
@@ -80,7 +81,7 @@ class TextSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class DecodingSettings:
+class SearchSettings:
     """How texts are generated to be scored."""
 
     panel: ClassVar[Panel] = Panel.GENERATION
@@ -93,6 +94,15 @@ class DecodingSettings:
     early_stopping: bool = setting(
         False, "Stop a search as soon as it has as many finished texts as beams, likely or not."
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class InputSettings:
+    """Which examples, how a model reads them, and how it generates."""
+
+    data: DataSettings
+    generation: GenerationSettings = GenerationSettings()
+    search: SearchSettings = SearchSettings()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +248,18 @@ class Finetune:
 
     model: str
     data: DataSettings
-    writing: TextSettings
-    decoding: DecodingSettings
+    generation: GenerationSettings
+    search: SearchSettings
     condition: ConditionSettings
     restart: RestartSettings
     training: Training
     processes: int | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> InputSettings:
+        """Which examples, how they are read, and how texts are generated."""
+        return InputSettings(data=self.data, generation=self.generation, search=self.search)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -257,8 +272,8 @@ class Distill:
 
     teacher: str
     data: DataSettings
-    writing: TextSettings
-    decoding: DecodingSettings
+    generation: GenerationSettings
+    search: SearchSettings
     condition: ConditionSettings
     student: StudentSettings
     method: MethodSettings
@@ -268,13 +283,18 @@ class Distill:
     stored_stages: tuple[int, ...] | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def inputs(self) -> InputSettings:
+        """Which examples, how they are read, and how texts are generated."""
+        return InputSettings(data=self.data, generation=self.generation, search=self.search)
+
 
 Run = TypeVar("Run", Finetune, Distill)
 
 GROUPS: dict[str, type] = {
     "data": DataSettings,
-    "writing": TextSettings,
-    "decoding": DecodingSettings,
+    "generation": GenerationSettings,
+    "search": SearchSettings,
     "condition": ConditionSettings,
     "restart": RestartSettings,
     "student": StudentSettings,
@@ -367,18 +387,18 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
 
 def scoring_settings(
     values: Mapping[str, Any], named: Named = str
-) -> tuple[DataSettings, TextSettings, DecodingSettings]:
+) -> tuple[DataSettings, GenerationSettings, SearchSettings]:
     """Which examples the given values ask for, and how they are read and written; None means not given."""
     errors, given = ErrorList(), _given(values)
-    names = {group: setting_names(group) for group in (DataSettings, TextSettings, DecodingSettings)}
+    names = {group: setting_names(group) for group in (DataSettings, GenerationSettings, SearchSettings)}
     known = {name for some in names.values() for name in some}
     for name in given:
         if name not in known:
             errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
     parts = {group: {name: given[name] for name in some if name in given} for group, some in names.items()}
     data, _ = make(DataSettings, parts[DataSettings], named, errors)
-    writing, _ = make(TextSettings, parts[TextSettings], named, errors)
-    decoding, _ = make(DecodingSettings, parts[DecodingSettings], named, errors)
+    writing, _ = make(GenerationSettings, parts[GenerationSettings], named, errors)
+    decoding, _ = make(SearchSettings, parts[SearchSettings], named, errors)
     _check_source(given, named, errors)
     errors.raise_any()
     return data, writing, decoding

@@ -1,0 +1,46 @@
+"""Which kind a model is of: by its configuration, and where it is still to become one by the data it is trained on."""
+
+from __future__ import annotations
+
+import pkgutil
+from collections.abc import Sequence
+from functools import cache
+from importlib import import_module
+
+from stillery.jobs import kinds as folder
+from stillery.jobs.config.settings import DataSettings
+from stillery.jobs.kinds.base import Kind
+from stillery.models.family import kind_of
+from stillery.models.load import read_config
+
+__all__ = ["all_kinds", "kind_of_model", "kind_to_train"]
+
+
+@cache
+def all_kinds() -> tuple[Kind, ...]:
+    """Every kind, of the modules in this folder that have a `KIND`."""
+    modules = (import_module(f"{folder.__name__}.{found.name}") for found in pkgutil.iter_modules(folder.__path__))
+    return tuple(module.KIND for module in modules if hasattr(module, "KIND"))
+
+
+def kind_of_model(model: str) -> Kind:
+    """The kind of a trained model: of those with its stacks the one whose head it has."""
+    config = read_config(model)
+    possible = _with_layout(kind_of(config, model))
+    architectures = config.architectures or []
+    headed = [kind for kind in possible if any(name.endswith(kind.heads) for name in architectures if kind.heads)]
+    return (headed or _usual(possible))[0]
+
+
+def kind_to_train(model: str, data: DataSettings) -> Kind:
+    """The kind that a pretrained model is fine-tuned to be: of those with its stacks the one that the data is for."""
+    possible = _with_layout(kind_of(read_config(model), model))
+    return ([kind for kind in possible if kind.meant(data)] or _usual(possible))[0]
+
+
+def _with_layout(layout: str) -> list[Kind]:
+    return [kind for kind in all_kinds() if layout in kind.layouts]
+
+
+def _usual(possible: Sequence[Kind]) -> list[Kind]:
+    return [kind for kind in possible if not kind.heads]

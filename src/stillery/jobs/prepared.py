@@ -1,0 +1,141 @@
+"""A run with everything loaded and checked, and its data as tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from stillery.jobs.calibration import Calibration
+from stillery.jobs.config.settings import Distill, Finetune
+from stillery.jobs.kinds.base import Kind, Read, Scored
+from stillery.jobs.student_start import TRIED, Chosen, Starts
+from stillery.models.family import sizes, stacks_of
+from stillery.models.load import Loaded
+from stillery.models.projected_head import exported_parameters
+from stillery.recipe import Pairs, Stage
+from stillery.train.data import Trainable
+from stillery.train.on_policy import OnPolicy
+
+__all__ = ["Data", "Prepared", "tokenised"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Prepared:
+    """A run with everything loaded and checked, ready to train.
+
+    Where its student's start is still to be chosen, `starts` are those there are, and the model is any of them; `start`
+    is what was chosen. `texts` are unlabelled text for the hidden-state stage, `texts_encoding` is how those are read,
+    and `layers_teacher` teaches that stage where it is another than the teacher.
+    """
+
+    run: Finetune | Distill
+    kind: Kind
+    read: Read
+    encoding: Any
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    teacher: Loaded | None = None
+    stages: tuple[Stage, ...]
+    origin: tuple[str, ...]
+    paper: str | None = None
+    pairs: Mapping[str, Pairs] = field(default_factory=dict)
+    layers_teacher: Loaded | None = None
+    texts: Any = None
+    texts_encoding: Any = None
+    conditions: Mapping[str, Any] = field(default_factory=dict)
+    policy: OnPolicy | None = None
+    notes: tuple[str, ...] = ()
+    starts: Starts | None = None
+    start: Chosen | None = None
+    calibration: Calibration | None = None
+
+    @property
+    def drop_start(self) -> bool:
+        """Whether layers are matched without a decoder's first position."""
+        return isinstance(self.run, Distill) and self.run.method.drop_start
+
+    @property
+    def teachers(self) -> dict[str, Loaded]:
+        """The teachers of its stages."""
+        found = {"task": self.teacher, "supplementary": self.layers_teacher or self.teacher}
+        return {name: one for name, one in found.items() if one is not None}
+
+    @property
+    def configs(self) -> list[PreTrainedConfig]:
+        """Those of every model that reads the texts."""
+        teachers = [one.model.config for one in (self.teacher, self.layers_teacher) if one is not None]
+        return [self.model.config, *teachers]
+
+    def summary(self) -> list[str]:
+        """What is about to run, in words."""
+        config, what = self.model.config, "student" if self.teacher else "model"
+        layers = " + ".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
+        lines = [
+            *self.notes,
+            *self._data(),
+            f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
+            f"{exported_parameters(self.model):,} parameters",
+            *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
+        ]
+        if self.layers_teacher is not None:
+            lines.append(f"teacher of the stage of layers: {self.layers_teacher.name}")
+        for name, pairs in self.pairs.items():
+            lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
+        return lines
+
+    def _data(self) -> list[str]:
+        splits = self.read.splits
+        test = f", {len(splits.test)} test" if splits.test is not None else ""
+        lines = [
+            f"data: {splits.source}, {len(splits.train)} train, {len(splits.dev)} dev{test} examples, "
+            f"{self.kind.summary(self.read)}"
+        ]
+        if splits.note:
+            lines.append(f"data: {splits.note}")
+        if self.texts is not None:
+            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the stage of layers")
+        return lines
+
+    def said_origin(self, what: str = "student") -> list[str]:
+        """Where the weights come from, and why, in words."""
+        why = [] if self.start is None else [f"{what}: start {self.start.start}: {self.start.why}"]
+        return [*why, *(f"{what}: {line}" for line in self.origin)]
+
+    def started(self, chosen: Chosen) -> Prepared:
+        """The run with its start decided."""
+        assert self.starts is not None and isinstance(self.run, Distill)
+        student, settings = self.starts.make(chosen.start)
+        depth = settings.layers or self.run.student.layers
+        run = replace(self.run, student=replace(settings, layers=depth))
+        return replace(self, run=run, model=student.model, origin=student.origin, starts=None, start=chosen)
+
+
+_TO_BE_TRIED = f"student: start to be chosen by a short trial of {', '.join(TRIED)} (--init auto)"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Data:
+    """The splits of a run as tokens: what is trained on, and by name the splits that models are scored on.
+
+    `texts` are unlabelled text for the hidden-state stage; `record` is what metrics.json says of the training data.
+    """
+
+    train: Trainable
+    texts: Trainable | None
+    splits: Mapping[str, tuple[Scored, Trainable]]
+    record: Mapping[str, Any] = field(default_factory=dict)
+
+
+def tokenised(prepared: Prepared) -> Data:
+    """Every split of a run as tokens, from the cache where they are there."""
+    encoding, tokenizer, read = prepared.encoding, prepared.tokenizer, prepared.read
+    rewritten = prepared.kind.rewrite(prepared)
+    train = encoding.data(read.splits.train, tokenizer, "train") if rewritten is None else rewritten[0]
+    texts = None
+    if prepared.texts is not None:
+        texts = (prepared.texts_encoding or encoding).data(prepared.texts, tokenizer, "supplementary")
+    splits = {name: (one, encoding.data(one.examples, tokenizer, name)) for name, one in read.scored.items()}
+    return Data(train=train, texts=texts, splits=splits, record={} if rewritten is None else rewritten[1])
