@@ -55,16 +55,18 @@ def score(
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.config.inherited import as_trained, reading_of
-    from stillery.jobs.evaluate import run_evaluate
+    from stillery.jobs.evaluate import Request, run_evaluate
 
     teacher = None if against is None else str(against)
     return run_evaluate(
-        str(model),
-        *as_trained(str(model), _plain(data)),
-        against=teacher,
-        theirs=None if teacher is None else reading_of(teacher, _plain(data)),
-        part=part,
-        batch_size=batch_size,
+        Request(
+            model=str(model),
+            inputs=as_trained(str(model), _plain(data)),
+            against=teacher,
+            theirs=None if teacher is None else reading_of(teacher, _plain(data)),
+            split=part,
+            batch_size=batch_size,
+        )
     )
 
 

@@ -15,7 +15,7 @@ from stillery.data.schema.examples import Examples
 from stillery.data.tokens.batches import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.token_cache import cached_tokens, token_key
-from stillery.jobs.inputs import tokens_of
+from stillery.jobs.kinds.classification.inputs import tokens_of
 from stillery.models.load import load_tokenizer
 
 ROWS = 120

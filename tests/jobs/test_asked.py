@@ -109,7 +109,7 @@ def test_a_run_file_that_is_no_text_is_refused(tmp_path: Path):
 
 
 def test_scoring_settings():
-    assert scoring_settings({"data": "d.csv", "task": None, "max_length": 9})[0].max_length == 9
+    assert scoring_settings({"data": "d.csv", "task": None, "max_length": 9}).data.max_length == 9
     with pytest.raises(UserError) as raised:
         scoring_settings({"data": "d.csv", "task": "imdb", "max_length": 1, "txet": "a"}, option_name)
     assert raised.value.lines == (

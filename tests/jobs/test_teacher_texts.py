@@ -16,10 +16,10 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BartConfig
 from stillery.data.schema.text_examples import TextExamples
 from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate_ids
-from stillery.jobs import teacher_texts as room
 from stillery.jobs.config.settings import DataSettings, GenerationSettings
-from stillery.jobs.teacher_texts import teacher_texts
-from stillery.jobs.text_inputs import Reading
+from stillery.jobs.kinds.generation import teacher_texts as room
+from stillery.jobs.kinds.generation.reading import Reading
+from stillery.jobs.kinds.generation.teacher_texts import teacher_texts
 from stillery.models.load import Loaded
 
 END, LONGEST = 2, 8

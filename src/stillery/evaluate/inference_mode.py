@@ -7,10 +7,11 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from stillery.models.attention import for_any_length
 
-__all__ = ["device_of", "evaluating"]
+__all__ = ["device_of", "evaluating", "to_device"]
 
 
 @contextmanager
@@ -34,3 +35,9 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 def device_of(model: nn.Module) -> torch.device:
     """The device of a model's weights."""
     return next(model.parameters()).device
+
+
+def to_device(model: PreTrainedModel) -> None:
+    """Move a model that is not trained here to the GPU, if there is one."""
+    if torch.cuda.is_available():
+        model.to("cuda")  # type: ignore[arg-type]

@@ -9,7 +9,7 @@ from typing import Any
 from stillery.data.tasks.generation import TEXT_TASKS
 from stillery.jobs.config.run_file import to_toml
 from stillery.jobs.config.settings import Distill, Finetune, StudentSettings
-from stillery.jobs.text_inputs import Reading
+from stillery.jobs.kinds.generation.reading import Reading
 from stillery.models.custom_head import HOW_TO_LOAD
 
 __all__ = ["Facts", "card"]

@@ -74,7 +74,7 @@ class Prepared:
         config, what = self.model.config, "student" if self.teacher else "model"
         layers = " + ".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
         lines = [
-            *self.notes,
+            *dict.fromkeys([*self.notes, *self.encoding.notes, *self._texts_notes()]),
             *self._data(),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",
@@ -86,6 +86,9 @@ class Prepared:
             lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
         return lines
 
+    def _texts_notes(self) -> tuple[str, ...]:
+        return () if self.texts_encoding is None else tuple(self.texts_encoding.notes)
+
     def _data(self) -> list[str]:
         splits = self.read.splits
         test = f", {len(splits.test)} test" if splits.test is not None else ""
@@ -96,7 +99,8 @@ class Prepared:
         if splits.note:
             lines.append(f"data: {splits.note}")
         if self.texts is not None:
-            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the stage of layers")
+            origin = getattr(self.texts, "origin", None) or self.texts.source
+            lines.append(f"data: {origin}, {len(self.texts)} texts for the stage of layers")
         return lines
 
     def said_origin(self, what: str = "student") -> list[str]:
@@ -125,7 +129,7 @@ class Data:
 
     train: Trainable
     texts: Trainable | None
-    splits: Mapping[str, tuple[Scored, Trainable]]
+    splits: Mapping[str, tuple[Scored, Any]]
     record: Mapping[str, Any] = field(default_factory=dict)
 
 

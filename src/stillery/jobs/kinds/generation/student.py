@@ -1,4 +1,4 @@
-"""The student that the settings of a distillation ask for, where it writes text."""
+"""The student of a model that generates text."""
 
 from __future__ import annotations
 
@@ -29,19 +29,17 @@ Lists = dict[str, tuple[int, ...]]
 
 
 def make_generator(
-    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None = None
+    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None
 ) -> tuple[Student, StudentSettings]:
-    """Build and initialise a student that writes text; `init` must be set.
+    """Build and initialise a student that generates text; `init` must be set.
 
     Its settings come back with its depths, and with the layers that were found to be important. Without `calibration`
-    it is only good to be checked: nothing can be measured, so another start stands for the one asked for.
+    nothing can be measured, another start stands in, and the student is only good to be checked.
     """
     assert settings.init is not None
     errors = ErrorList()
-    given = {"--head": settings.head if settings.head != "fresh" else None, "--reuse": settings.reuse,
-             "--projector": settings.projector, "--allow-custom-head": settings.allow_custom_head}  # fmt: skip
-    for name in (name for name, value in given.items() if value is not None):
-        errors.add(f"{name} is for classifiers: a model that writes text keeps its own head")
+    if settings.head != "fresh":
+        errors.add("--head is for classifiers: a model that writes text keeps its own head")
     student: Student | None = None
     with errors.catch():
         student = _made(settings, settings.init, teacher, seed, calibration)

@@ -1,12 +1,12 @@
-"""Have a model write texts and score them: BLEU and chrF, or the labels their words name; loss and perplexity."""
+"""Texts that a model generates, and their scores: BLEU and chrF, or the labels their words name; loss, perplexity."""
 
 from __future__ import annotations
 
 import dataclasses
 import sys
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +24,17 @@ from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.text_loss import token_loss
-from stillery.evaluate.text_metrics import label_accuracy, need_sacrebleu, perplexity, text_difference, text_scores
+from stillery.evaluate.text_metrics import label_accuracy, perplexity, text_difference, text_scores
 from stillery.jobs.config.settings import SearchSettings
-from stillery.jobs.teacher_texts import teacher_outputs
-from stillery.jobs.text_inputs import Reading, TextScored
+from stillery.jobs.kinds.base import Scored
+from stillery.jobs.kinds.generation.reading import Reading
+from stillery.jobs.kinds.generation.teacher_texts import teacher_outputs
 from stillery.models.load import Loaded
 from stillery.progress import say
 
 __all__ = [
     "Written",
     "decoding_of",
-    "need_scorer",
     "text_evaluation",
     "write_outputs",
     "written_by",
@@ -44,20 +44,15 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Written:
-    """What a model wrote, how many texts a second, and its mean loss on the right texts, if those are known.
+    """Texts that a model generated, how many a second, and its mean loss on the right texts, if those are known.
 
-    A model of which all was read from the cache has no speed.
+    A model of which all was read from the cache has no speed. `decoding` is how the texts were searched for.
     """
 
     outputs: list[str]
     per_second: float | None
     loss: float | None
-
-
-def need_scorer(scored: Iterable[TextScored]) -> None:
-    """Refuse early what could not be scored in the end; texts that name classes need nothing."""
-    if any(one.labels is None for one in scored):
-        need_sacrebleu()
+    decoding: Decoding = field(default_factory=Decoding)
 
 
 def decoding_of(settings: SearchSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
@@ -97,19 +92,20 @@ def written_by(
     )
     seconds = time.perf_counter() - began
     loss = _loss(model, tokenizer, tokens, batch_size, description)
-    return Written(outputs=outputs, per_second=len(outputs) / max(seconds, 1e-9), loss=loss)
+    return Written(outputs=outputs, per_second=len(outputs) / max(seconds, 1e-9), loss=loss, decoding=decoding)
 
 
 def written_by_teacher(
-    teacher: Loaded, scored: TextScored, tokens: TextTokens, reading: Reading, decoding: Decoding, *, batch_size: int
+    teacher: Loaded, scored: Scored, tokens: TextTokens, reading: Reading, decoding: Decoding, *, batch_size: int
 ) -> Written:
     """The same of a run's teacher; what it wrote in an earlier run is read from the cache."""
-    part = scored.part or ""
+    split = scored.split or ""
     began = time.perf_counter()
-    outputs, new = teacher_outputs(teacher, scored.examples, reading, decoding, batch_size, part)
+    outputs, new = teacher_outputs(teacher, scored.examples, reading, decoding, batch_size, split)
     seconds = time.perf_counter() - began
-    loss = _loss(teacher.model, teacher.tokenizer, tokens, batch_size, f"{part} (teacher)")
-    return Written(outputs=outputs, per_second=new / max(seconds, 1e-9) if new else None, loss=loss)
+    loss = _loss(teacher.model, teacher.tokenizer, tokens, batch_size, f"{split} (teacher)")
+    speed = new / max(seconds, 1e-9) if new else None
+    return Written(outputs=outputs, per_second=speed, loss=loss, decoding=decoding)
 
 
 def _loss(
@@ -125,9 +121,7 @@ def _loss(
     return token_loss(model, tokens, pad_id=pad_id, batch_size=batch_size, description=f"{description}: loss")
 
 
-def text_evaluation(
-    scored: TextScored, student: Written, teacher: Written | None, decoding: Decoding
-) -> dict[str, Any]:
+def text_evaluation(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
     """The public JSON object of an evaluation of texts.
 
     Holds what `evaluate.report.evaluation` does; of texts that are no classes the metrics are bleu and chrf, with
@@ -137,7 +131,7 @@ def text_evaluation(
     for key, written in (("metrics", student), ("teacher_metrics", teacher)):
         if written is not None and written.loss is not None:
             found[key] |= {"loss": round(written.loss, 4), "perplexity": round(perplexity(written.loss), 4)}
-    found["decoding"] = dataclasses.asdict(decoding)
+    found["decoding"] = dataclasses.asdict(student.decoding)
     if student.per_second is not None:
         found["texts_per_second"] = round(student.per_second, 2)
     if teacher is not None:
@@ -151,7 +145,7 @@ def _both(student: Written, teacher: Written) -> list[tuple[str, str]]:
     return list(zip(student.outputs, teacher.outputs, strict=True))
 
 
-def _texts(scored: TextScored, student: Written, teacher: Written | None) -> dict[str, Any]:
+def _texts(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
     references = scored.examples.right_texts()
     scores = text_scores(student.outputs, references)
     found: dict[str, Any] = {
@@ -170,7 +164,7 @@ def _texts(scored: TextScored, student: Written, teacher: Written | None) -> dic
     return found
 
 
-def _classes(scored: TextScored, student: Written, teacher: Written | None) -> dict[str, Any]:
+def _classes(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
     assert scored.labels is not None and scored.gold is not None
     logits = [
         _chosen(written.outputs, scored.words, scored.gold, scored.labels) for written in (student, teacher) if written
@@ -199,7 +193,7 @@ def _chosen(outputs: Sequence[str], words: Sequence[str], gold: NDArray[Any], la
     return np.eye(labels.count, dtype=np.float32)[named]
 
 
-def write_outputs(path: Path, scored: TextScored, student: Written, teacher: Written | None = None) -> None:
+def write_outputs(path: Path, scored: Scored, student: Written, teacher: Written | None = None) -> None:
     """Write every example with what was written: `id`, `source`, `references`, `output`, and the teacher's."""
     right: Mapping[str, Sequence[Any]] = {}
     if scored.examples.targets is not None:

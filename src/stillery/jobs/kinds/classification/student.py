@@ -1,4 +1,4 @@
-"""The student that the settings of a distillation ask for."""
+"""The student of a classifier."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _INITS = (*LAYER_CHOICES, "random")
 
 
 def make_student(
-    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None = None
+    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None
 ) -> tuple[Student, StudentSettings]:
     """Build and initialise a student; `init` and `head` must be set.
 
-    Its settings come back with the head's decided, and with the layers that were found to be important. Without
-    `calibration` it is only good to be checked: nothing can be measured, so another start stands for the one asked for.
+    Its settings come back with its depth, with the head's decided, and with the layers that were found to be important.
+    Without `calibration` nothing can be measured, another start stands in, and the student is only good to be checked.
     """
     assert settings.init is not None and settings.head is not None
     errors = ErrorList()
@@ -56,6 +56,7 @@ def make_student(
             student = build_from_checkpoint(teacher=teacher, checkpoint=source, layers=settings.layers, seed=seed)
     errors.raise_any()
     assert student is not None
+    settings = dataclasses.replace(settings, layers=sizes(student.model.config).layers)
     if settings.init == "important":
         settings = dataclasses.replace(settings, copy_layers=tuple(student.layers["encoder"]))
     if settings.head == "fresh":

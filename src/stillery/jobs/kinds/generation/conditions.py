@@ -1,4 +1,4 @@
-"""Texts to learn to write under the conditions a run asks for: few samples."""
+"""The training split of a text generator under the conditions of a run: few samples."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ from stillery.data.schema.subsets import draw_samples
 from stillery.data.schema.text_examples import TextParts
 from stillery.errors import UserError
 from stillery.jobs.config.settings import ConditionSettings
+from stillery.jobs.kinds.base import Read
 
-__all__ = ["drawn"]
+__all__ = ["under"]
 
 
-def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, dict[str, Any]]:
-    """The parts with the training one drawn as asked, and a record of it, by example id.
+def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any]]:
+    """The splits with the training one drawn as the settings say, and a record of it, by example id.
 
     Different sources are drawn, each with all the texts that are right for it: of a source with three references, three
     examples are kept or none.
@@ -24,7 +25,8 @@ def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, di
     if condition.label_noise is not None:
         raise UserError("--label-noise: texts cannot be flipped to another class; leave it out")
     if condition.samples is None:
-        return parts, {}
+        return read, {}
+    parts: TextParts = read.splits
     encoded = parts.train.sources.dictionary_encode()
     source, whole = encoded.indices.to_numpy(), len(encoded.dictionary)
     if condition.samples > whole:
@@ -34,6 +36,5 @@ def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, di
     record = {"samples": {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}}
     kept = "" if len(train) == len(chosen) else f", {len(train)} examples"
     note = f"{len(chosen)} of {whole} training sources drawn with seed {condition.sample_seed}{kept}"
-    return dataclasses.replace(
-        parts, train=train, note="; ".join([*([parts.note] if parts.note else []), note])
-    ), record
+    parts = dataclasses.replace(parts, train=train, note="; ".join([*([parts.note] if parts.note else []), note]))
+    return dataclasses.replace(read, splits=parts), record

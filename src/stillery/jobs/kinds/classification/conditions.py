@@ -1,4 +1,4 @@
-"""The training part under the conditions a run asks for: few samples, wrong labels."""
+"""The training split under the conditions of a run: few samples, wrong labels."""
 
 from __future__ import annotations
 
@@ -12,15 +12,17 @@ from stillery.data.schema.labels import Labels
 from stillery.data.schema.subsets import draw_samples, flip_labels
 from stillery.errors import UserError
 from stillery.jobs.config.settings import ConditionSettings
+from stillery.jobs.kinds.base import Read
 
 __all__ = ["under"]
 
 
-def under(condition: ConditionSettings, parts: Parts) -> tuple[Parts, dict[str, Any]]:
-    """The parts with the training one drawn and flipped as asked, and a record of what was done, by example id.
+def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any]]:
+    """The splits with the training one drawn and flipped as the settings say, and a record of it, by example id.
 
     The draw comes first, then the flips. Dev and test are never touched.
     """
+    parts: Parts = read.splits
     train, record, notes = parts.train, {}, [parts.note] if parts.note else []
     whole = len(train)
     if condition.samples is not None:
@@ -35,7 +37,7 @@ def under(condition: ConditionSettings, parts: Parts) -> tuple[Parts, dict[str, 
         notes.append(f"{len(flipped)} of {len(train)} training labels flipped with seed {condition.noise_seed}")
     if record and train.labels is not None and len(np.unique(train.labels, axis=0)) < 2:
         raise UserError(f"--samples {len(train)}: all that were drawn have one label; raise it or change --sample-seed")
-    return dataclasses.replace(parts, train=train, note="; ".join(notes)), record
+    return dataclasses.replace(read, splits=dataclasses.replace(parts, train=train, note="; ".join(notes))), record
 
 
 def _flipped(train: Examples, labels: Labels, rate: float, seed: int) -> tuple[Examples, list[dict[str, str]]]:

@@ -20,12 +20,15 @@ from stillery.data.tokens.text_encode import TextTokens, with_targets
 from stillery.data.tokens.token_cache import described
 from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, end_ids, generate_ids
-from stillery.jobs.inputs import to_device
-from stillery.jobs.text_inputs import Reading
+from stillery.evaluate.inference_mode import to_device
+from stillery.jobs.config.settings import Distill
+from stillery.jobs.kinds.generation.reading import Reading
+from stillery.jobs.prepared import Prepared
 from stillery.models.load import Loaded, fingerprint
 from stillery.progress import say
+from stillery.train.data import TextData
 
-__all__ = ["TeacherTexts", "teacher_outputs", "teacher_texts"]
+__all__ = ["TeacherTexts", "rewrite", "teacher_outputs", "teacher_texts"]
 
 KIND = "teacher-texts"
 FORMAT = 3
@@ -53,6 +56,19 @@ class TeacherTexts:
     def record(self) -> dict[str, int]:
         """The numbers that a run folder holds."""
         return {"sources": self.sources, "examples": len(self.tokens), "cut": self.cut, "empty": self.empty}
+
+
+def rewrite(prepared: Prepared) -> tuple[TextData, dict[str, Any]] | None:
+    """The training split with the teacher's own texts as targets, where the run trains on those; and a record."""
+    run, teacher, encoding = prepared.run, prepared.teacher, prepared.encoding
+    if not isinstance(run, Distill) or not run.method.sequence_level:
+        return None
+    assert teacher is not None
+    reading, decoding, train = encoding.reading, encoding.decoding, prepared.read.splits.train
+    found = teacher_texts(teacher, train, reading, decoding, run.training.batch_size)
+    pad = int(prepared.tokenizer.pad_token_id)
+    data = TextData(tokens=found.tokens, pad_id=pad, drop_start=encoding.drop_start)
+    return data, {"teacher_texts": found.record()}
 
 
 def teacher_texts(
