@@ -73,7 +73,7 @@ ThirdParty = Annotated[Value, "third party"]
 """From others' code or descriptions, where neither paper nor released code was to be had."""
 
 Inferred = Annotated[Value, "inferred"]
-"""Chosen here, with a reason in the method's docstring or on its page in docs/methods."""
+"""Chosen here, with a reason in the method's docstring or in docs/methods.md."""
 
 
 class Group(StrEnum):

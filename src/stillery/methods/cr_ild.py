@@ -23,7 +23,7 @@ States = Literal["tokens", "pool", "patience"]
 
 _HEADS = """Heads are compared one by one. Where the models have different numbers of them, `relation_heads` merges all
 and cuts them into this many, which has to divide both widths. `normalise` takes mean and scale out of token states: see
-docs/methods/generation.md."""
+"Models that write text"."""
 
 
 def _states(states: States, normalise: Normalise) -> Representation:
