@@ -15,6 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from stillery.cli.methods import methods as show_method
+
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
@@ -130,7 +132,7 @@ def section(name: str) -> str:
         for text in re.findall(rf"^## `{name}`\n(.*?)(?=^## |\Z)", page, flags=re.DOTALL | re.MULTILINE)
     ]
     assert len(found) == 1, f"{name} has {len(found)} headings in docs/methods, not one"
-    return found[0]
+    return str(found[0])
 
 
 def page_of(name: str) -> str:
@@ -174,25 +176,13 @@ def test_the_pages_of_methods_have_their_terms(composed: dict[str, list[str]]) -
 
 
 def test_the_pages_of_methods_have_every_option_with_its_default_and_source(
-    described: dict[str, dict[str, Any]],
+    described: dict[str, dict[str, Any]], capsys: pytest.CaptureFixture[str]
 ) -> None:
     for name, method in described.items():
-        rows = options_on(page_of(name))[name]
-        expected = [
-            (option, shown(default), method["sources"][option]) for option, default in method["options"].items()
-        ]
-        assert sorted(rows) == sorted(expected), name
-        # What the command prints of one method says the same.
-    lines = printed("rail-kd").splitlines()
-    for option, default, source in options_on(page_of("rail-kd"))["rail-kd"]:
-        assert f"  {option} = {default}  ({source})" in lines
-
-
-def shown(default: Any) -> str:
-    """A default as `stillery methods NAME` prints it."""
-    if default is None:
-        return "set by the others"
-    return f"{default:.4g}" if isinstance(default, float) else str(default)
+        show_method(name=name, json=False, parts=False, presets=False, markdown=False)
+        said = re.findall(r"^  (\w+) = (.*)  \((.*)\)$", capsys.readouterr().out, flags=re.MULTILINE)
+        assert [option for option, _, _ in said] == list(method["options"])
+        assert sorted(options_on(page_of(name))[name]) == sorted(said), name
 
 
 def test_every_page_of_methods_says_when_what_and_how_well() -> None:
