@@ -3,8 +3,8 @@
 `levers.py` times the training loop from the host. Here CUDA events around each replay of a step's graph say how long
 the GPU was at it, if the host is ahead of it, and torch's profiler says of some more such steps how many kernels and
 copies they were and how long those ran: the rest is the way from one to the next. Every run has a process of its own,
-because what a process did before changes that way (docs/performance.md). All load at once, then one after the other
-trains, turn by turn; a ratio is the median of those of the turns.
+because what a process did before changes that way (docs/performance-reasons.md). All load at once, then one after the
+other trains, turn by turn; a ratio is the median of those of the turns.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ def bert_emd(
     weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`), and states and
     attention share the mean of their weights unless `separate`. Transport is solved on the batch at hand, that of all
     processes together, so accumulation changes it. The released code's temperature of that update has no effect and is
-    left out. `normalise` takes mean and scale out of the states: see "Models that write text".
+    left out. `normalise` takes mean and scale out of the states: see docs/methods/generation.md.
     """
     flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, shared=not separate)
     maps = partial(project.to_teacher, bias=True, shared=True, always=always_project)

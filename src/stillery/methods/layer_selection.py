@@ -17,7 +17,7 @@ GROUP = Group.ONE_TO_ONE
 
 _OPTIONS = """`released` is the released code's form for BERT. `normalise` takes mean and scale out of the states, of
 each token or of all real tokens of a batch jointly; with `raw_last` the last state is the one before the norm that T5
-and most decoders have behind their last layer, as all other states are. For both see "Models that write text"."""
+and most decoders have behind their last layer, as all other states are. For both see docs/methods/generation.md."""
 
 
 def _states(normalise: Normalise, raw_last: bool) -> Representation:

@@ -32,8 +32,8 @@ def tinybert(
 
     Attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10). One learned map W_h,
     with bias, takes the student's states to the teacher's space, at equal widths too unless `always_project=False`.
-    `released` counts padding as the released code does. `normalise` takes mean and scale out of the states: see "Models
-    that write text". No general distillation and no data augmentation.
+    `released` counts padding as the released code does. `normalise` takes mean and scale out of the states: see
+    docs/methods/generation.md. No general distillation and no data augmentation.
     """
     attention = Match(
         name="attention",
