@@ -8,10 +8,9 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from stillery.data.schema.examples import Examples
-from stillery.data.schema.text_examples import TextExamples
-from stillery.data.tokens.batches import collate, in_order
+from stillery.data.tokens.batches import in_order
+from stillery.data.tokens.collate import collate, collate_generation
 from stillery.data.tokens.encode import tokenise
-from stillery.data.tokens.text_batches import collate_text
 from stillery.jobs.config.settings import DataSettings, GenerationSettings
 from stillery.jobs.text_inputs import Reading
 from stillery.models.family import kind_of, longest_input
@@ -69,7 +68,7 @@ class Calibration:
 
     @classmethod
     def for_writers(
-        cls, train: TextExamples, teacher: Loaded, data: DataSettings, writing: GenerationSettings
+        cls, train: Examples, teacher: Loaded, data: DataSettings, writing: GenerationSettings
     ) -> Calibration:
         """Sources and targets of a training part, as tokens of the teacher's."""
 
@@ -77,7 +76,7 @@ class Calibration:
             reading = Reading.of(data, writing, [config])
             tokens = reading.tokens(train.take(spread(len(train))), teacher.tokenizer, "train")
             pad, rows = int(teacher.tokenizer.pad_token_id), in_order(tokens.lengths, _AT_ONCE)
-            found = [collate_text(tokens, index, pad, pad_to=1).inputs for index in rows]
+            found = [collate_generation(tokens, index, pad, pad_to=1).inputs for index in rows]
             # A decoder has source and target in one row.
             most = 2 * TOKENS if kind_of(config) == "decoder" else TOKENS
             return [{name: tensor[:, :most] for name, tensor in inputs.items()} for inputs in found]

@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
-from stillery.data.schema.examples import Examples, Parts
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.labels import Labels
 from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
 from stillery.evaluate.predictions import named_sets, predict_logits
@@ -35,17 +35,17 @@ _HARDLY = 0.01
 class Classification:
     """Labelled texts and, for a stage of layers, texts alone."""
 
-    parts: Parts
+    parts: Splits
     supplementary: Examples | None = None
 
     @property
     def kind(self) -> Kind:
         """Classes, a set of labels, or a score."""
-        return self.parts.labels.kind
+        return self.parts.label_space.kind
 
     def summary(self) -> list[str]:
         """The data, in words."""
-        parts, labels = self.parts, self.parts.labels
+        parts, labels = self.parts, self.parts.label_space
         test = f", {len(parts.test)} test" if parts.test is not None else ""
         several = "any of the " if labels.multi else ""
         lines = [
@@ -68,7 +68,7 @@ class Classification:
                 part=name,
                 examples=examples,
                 tokens=tokens_of(examples, prepared.tokenizer, limit, name),
-                labels=parts.labels,
+                labels=parts.label_space,
                 metrics=parts.metrics,
             )
             for name, examples in named.items()
@@ -93,7 +93,7 @@ class ClassificationWork:
     """Every part with its tokens."""
 
     prepared: Prepared
-    parts: Parts
+    parts: Splits
     scored: Mapping[str, Scored]
     limit: int
     supplementary: TrainingData | None
@@ -147,12 +147,12 @@ class ClassificationWork:
             teacher=prepared.teacher.model if prepared.teacher else None,
             scored=scored.get("test", scored["dev"]),
             more=[scored[name] for name in parts.more],
-            collapsed=majority_collapse(self._logits(model, "dev", progress=False), parts.labels),
+            collapsed=majority_collapse(self._logits(model, "dev", progress=False), parts.label_space),
             outcome=outcome,
             length=self.limit,
             facts=Facts(
                 run=prepared.run, data=origin, origin=prepared.origin, paper=prepared.paper,
-                several_labels=parts.labels.multi, start=prepared.start.record() if prepared.start else None,
+                several_labels=parts.label_space.multi, start=prepared.start.record() if prepared.start else None,
             ),
         )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stillery.data.schema.examples import Examples, Parts
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.labels import Labels
 from stillery.data.schema.subsets import draw_samples, flip_labels
 from stillery.errors import UserError
@@ -16,7 +16,7 @@ from stillery.jobs.config.settings import ConditionSettings
 __all__ = ["under"]
 
 
-def under(condition: ConditionSettings, parts: Parts) -> tuple[Parts, dict[str, Any]]:
+def under(condition: ConditionSettings, parts: Splits) -> tuple[Splits, dict[str, Any]]:
     """The parts with the training one drawn and flipped as asked, and a record of what was done, by example id.
 
     The draw comes first, then the flips. Dev and test are never touched.
@@ -30,7 +30,7 @@ def under(condition: ConditionSettings, parts: Parts) -> tuple[Parts, dict[str, 
         record["samples"] = {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}
         notes.append(f"{len(train)} of {whole} training examples drawn with seed {condition.sample_seed}")
     if condition.label_noise is not None:
-        train, flipped = _flipped(train, parts.labels, condition.label_noise, condition.noise_seed)
+        train, flipped = _flipped(train, parts.label_space, condition.label_noise, condition.noise_seed)
         record["label_noise"] = {"rate": condition.label_noise, "seed": condition.noise_seed, "flipped": flipped}
         notes.append(f"{len(flipped)} of {len(train)} training labels flipped with seed {condition.noise_seed}")
     if record and train.labels is not None and len(np.unique(train.labels, axis=0)) < 2:

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from stillery import methods
-from stillery.data.schema.examples import Examples, Parts
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.labels import Labels
 from stillery.errors import ErrorList
 from stillery.jobs.calibration import Calibration
@@ -61,7 +61,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     recipe: Recipe | None = None
     teacher: Loaded | None = None
     ild_teacher: Loaded | None = None
-    parts: Parts | None = None
+    parts: Splits | None = None
     conditions: dict[str, Any] = {}
     student: Student | None = None
     starts: Starts | None = None
@@ -100,7 +100,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
                 recipe = on_supplementary(recipe, texts is not None)
     if recipe is not None and parts is not None:
         check_steps(recipe.stages, run.training, len(parts.train), errors)
-        if parts.labels.multi:
+        if parts.label_space.multi:
             check_one_class(recipe.stages, run.method.recipe or run.method.method, errors)
     settings = resolved_student(run.student, recipe)
     if not asked.clear("head") or (recipe is None and run.student.head is None):

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from stillery.data.schema.examples import Parts
+from stillery.data.schema.examples import Splits
 from stillery.jobs.classification import Classification
 from stillery.jobs.conditions import under
 from stillery.jobs.config.settings import EXAMPLES, Asked, Finetune
@@ -34,7 +34,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
     run, errors = asked.run, asked.gathered()
     if writes is not None:
         check_no_text(asked, errors)
-    parts: Parts | None = None
+    parts: Splits | None = None
     conditions: dict[str, Any] = {}
     model: Loaded | None = None
     if out is not None:
@@ -49,12 +49,12 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
     if asked.clear("model"):
         with errors.catch(), torch.random.fork_rng(devices=[]):
             torch.manual_seed(run.training.seed)
-            model = load_classifier(run.model, labels=parts.labels.count if parts else 2)
+            model = load_classifier(run.model, labels=parts.label_space.count if parts else 2)
     errors.raise_any()
     assert parts is not None and model is not None
     config = model.model.config
-    config.id2label, config.label2id = parts.labels.id2label, parts.labels.label2id
-    config.problem_type = parts.labels.problem_type
+    config.id2label, config.label2id = parts.label_space.id2label, parts.label_space.label2id
+    config.problem_type = parts.label_space.problem_type
     prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
     new = sorted(model.missing)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from stillery.data.schema.examples import Examples, Parts
-from stillery.data.schema.text_examples import TextExamples, TextParts
+from stillery.data.schema.examples import Examples, Splits
 from stillery.jobs.config.settings import Distill, StudentSettings
 from stillery.jobs.recipe import recipe_fingerprint
 from stillery.models.fingerprint import weights_fingerprint
@@ -15,7 +14,7 @@ from stillery.recipe import Recipe
 __all__ = ["data_fingerprint", "distill_prints"]
 
 
-def data_fingerprint(parts: Parts | TextParts) -> str:
+def data_fingerprint(parts: Splits) -> str:
     """A hash of all parts."""
     return "-".join(part.fingerprint[:16] for part in (parts.train, parts.dev, parts.test) if part is not None)
 
@@ -24,10 +23,10 @@ def distill_prints(
     run: Distill,
     settings: StudentSettings,
     *,
-    parts: Parts | TextParts,
+    parts: Splits,
     teacher: Loaded,
     ild_teacher: Loaded | None,
-    texts: Examples | TextExamples | None,
+    texts: Examples | None,
     recipe: Recipe,
     student: Student,
 ) -> dict[str, str]:

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.labels import Labels
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.evaluate.agreement import agreement_evaluation
 from stillery.evaluate.cost import cost

@@ -10,10 +10,13 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.schema.examples import Examples, Parts, load, load_for_scoring, load_texts
+from stillery.data.schema.answer_labels import classification
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.label_mapping import map_labels
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.split_folders import PARTS, scored_part
+from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.roles import Schema
+from stillery.data.schema.split_folders import SPLITS, scored_split
 from stillery.data.tasks.load import find_task, load_task, load_task_to_score
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.token_cache import cached_tokens
@@ -39,7 +42,7 @@ Groups = tuple[tuple[int, ...], ...]
 """For each class that is scored, the outputs of a model that mean it."""
 
 
-def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
+def parts_of(data: DataSettings, labels: Labels | None) -> Splits:
     """Train, dev and test parts; with `labels`, a model's, in the model's order of classes."""
     _check_kind(data, labels)
     if data.task is not None:
@@ -47,17 +50,7 @@ def parts_of(data: DataSettings, labels: Labels | None) -> Parts:
         bare = dataclasses.replace(parts.train, labels=None)
         return dataclasses.replace(parts, train=bare) if data.unlabelled else parts
     assert data.data is not None
-    return load(
-        Path(data.data),
-        text=data.text,
-        text_pair=data.text_pair,
-        label=data.label,
-        labels=labels,
-        regression=data.regression,
-        multi_label=data.multi_label,
-        label_separator=data.label_separator,
-        need_labels=not data.unlabelled,
-    )
+    return load(Path(data.data), _schema(data, labels), need_answers=not data.unlabelled)
 
 
 def supplementary_texts(method: MethodSettings, like: DataSettings) -> Examples | None:
@@ -68,7 +61,7 @@ def supplementary_texts(method: MethodSettings, like: DataSettings) -> Examples 
     if task is not None:
         return dataclasses.replace(load_task(task, data_dir=_data_dir(like)).train, labels=None)
     assert data is not None
-    return load_texts(Path(data), text=like.text, text_pair=like.text_pair)
+    return load_inputs(Path(data), classification(text=like.text, text_pair=like.text_pair))
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -94,9 +87,10 @@ def to_score(data: DataSettings, labels: Labels, part: str | None) -> Scoring:
     _check_kind(data, labels)
     if data.task is not None:
         found = load_task_to_score(data.task, labels, part, _data_dir(data))
+        assert found.labels is not None
         return Scoring(
             name=data.task,
-            part=found.part,
+            part=found.split,
             examples=found.examples,
             labels=found.labels,
             metrics=found.task.metrics,
@@ -105,20 +99,24 @@ def to_score(data: DataSettings, labels: Labels, part: str | None) -> Scoring:
             more=found.more,
         )
     assert data.data is not None
-    if part is not None and part not in PARTS:
-        raise UserError(f"--part {part}: choose from {', '.join(PARTS)}")
+    if part is not None and part not in SPLITS:
+        raise UserError(f"--part {part}: choose from {', '.join(SPLITS)}")
     path = Path(data.data)
-    examples = load_for_scoring(
-        path,
-        part=part,
+    examples = load_to_score(path, _schema(data, labels), part)
+    return Scoring(name=path.resolve().name, part=scored_split(path, part), examples=examples, labels=labels)
+
+
+def _schema(data: DataSettings, labels: Labels | None) -> Schema:
+    """How the files of labelled texts are read."""
+    return classification(
         text=data.text,
         text_pair=data.text_pair,
         label=data.label,
         labels=labels,
+        regression=data.regression,
         multi_label=data.multi_label,
         label_separator=data.label_separator,
     )
-    return Scoring(name=path.resolve().name, part=scored_part(path, part), examples=examples, labels=labels)
 
 
 def groups_of(scoring: Scoring, labels: Labels, name: str) -> Groups:

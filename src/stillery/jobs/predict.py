@@ -9,6 +9,7 @@ from typing import Any
 from numpy.typing import NDArray
 
 from stillery.data.readers.writer import write_rows
+from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.labels import SEPARATOR, Labels
 from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
 from stillery.data.tokens.encode import tokenise
@@ -86,7 +87,7 @@ def _checked(
         loaded = load_classifier(model)
         labels = Labels.of_model(loaded.model.config)
     with errors.catch():
-        file = open_texts(data, text=text, text_pair=text_pair)
+        file = open_texts(data, classification(text=text, text_pair=text_pair))
     errors.raise_any()
     assert loaded is not None and file is not None
     clash = [name for name in _added(labels) if name in file.names]

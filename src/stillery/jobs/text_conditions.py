@@ -7,15 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from stillery.data.schema.examples import Splits
 from stillery.data.schema.subsets import draw_samples
-from stillery.data.schema.text_examples import TextParts
 from stillery.errors import UserError
 from stillery.jobs.config.settings import ConditionSettings
 
 __all__ = ["drawn"]
 
 
-def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, dict[str, Any]]:
+def drawn(condition: ConditionSettings, parts: Splits) -> tuple[Splits, dict[str, Any]]:
     """The parts with the training one drawn as asked, and a record of it, by example id.
 
     Different sources are drawn, each with all the texts that are right for it: of a source with three references, three
@@ -25,7 +25,7 @@ def drawn(condition: ConditionSettings, parts: TextParts) -> tuple[TextParts, di
         raise UserError("--label-noise: texts cannot be flipped to another class; leave it out")
     if condition.samples is None:
         return parts, {}
-    encoded = parts.train.sources.dictionary_encode()
+    encoded = parts.train["source"].dictionary_encode()
     source, whole = encoded.indices.to_numpy(), len(encoded.dictionary)
     if condition.samples > whole:
         raise UserError(f"--samples {condition.samples}: the training part has only {whole} different sources")

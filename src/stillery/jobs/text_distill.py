@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery import methods
-from stillery.data.schema.text_examples import TextExamples, TextParts
+from stillery.data.schema.examples import Examples, Splits
 from stillery.errors import ErrorList, UserError
 from stillery.evaluate.generate import Decoding, end_ids
 from stillery.jobs.calibration import Calibration
@@ -57,11 +57,11 @@ def prepare_text_distill(asked: Asked[Distill], out: Path | None = None, own: Re
     recipe: Recipe | None = None
     teacher: Loaded | None = None
     ild_teacher: Loaded | None = None
-    parts: TextParts | None = None
+    parts: Splits | None = None
     scored: dict[str, TextScored] = {}
     reading: Reading | None = None
     other_reading: Reading | None = None
-    texts: TextExamples | None = None
+    texts: Examples | None = None
     student: Student | None = None
     starts: Starts | None = None
     calibration: Calibration | None = None
@@ -205,7 +205,7 @@ def _recipe(method: MethodSettings, own: Recipe | None, teacher: Loaded | None) 
 
 def _rewriting(
     run: Distill, teacher: Loaded, reading: Reading, decoding: Decoding
-) -> Callable[[TextExamples], TeacherTexts]:
+) -> Callable[[Examples], TeacherTexts]:
     return lambda examples: teacher_texts(teacher, examples, reading, decoding, run.training.batch_size)
 
 

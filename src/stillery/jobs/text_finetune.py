@@ -6,7 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from stillery.data.schema.text_examples import TextParts
+from stillery.data.schema.examples import Splits
 from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import EXAMPLES, Asked, Finetune
 from stillery.jobs.fingerprints import data_fingerprint
@@ -26,7 +26,7 @@ __all__ = ["prepare_text_finetune"]
 def prepare_text_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
     """Load and check everything; all errors are reported together."""
     run, errors = asked.run, asked.gathered()
-    parts: TextParts | None = None
+    parts: Splits | None = None
     scored: dict[str, TextScored] = {}
     model: Loaded | None = None
     reading: Reading | None = None

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from stillery.data.schema.text_examples import TextExamples, TextParts
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.schema.examples import Examples, Splits
+from stillery.data.tokens.collate import collate_generation
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.evaluate.cost import cost
 from stillery.evaluate.generate import Decoding, end_ids, left_aside
 from stillery.evaluate.inference_mode import device_of
@@ -47,13 +47,13 @@ class Writing:
     tokens with other targets, those a teacher writes itself.
     """
 
-    parts: TextParts
+    parts: Splits
     scored: Mapping[str, TextScored]
     reading: Reading
-    supplementary: TextExamples | None = None
+    supplementary: Examples | None = None
     supplementary_reading: Reading | None = None
     decoding: Decoding
-    rewrite: Callable[[TextExamples], TeacherTexts] | None = None
+    rewrite: Callable[[Examples], TeacherTexts] | None = None
 
     @property
     def kind(self) -> Kind:
@@ -69,7 +69,7 @@ class Writing:
             *([f"data: {parts.note}"] if parts.note else []),
         ]
         if self.supplementary is not None:
-            lines.append(f"data: {self.supplementary.origin}, {len(self.supplementary)} texts for the stage of layers")
+            lines.append(f"data: {self.supplementary.source}, {len(self.supplementary)} texts for the stage of layers")
         return lines
 
     def work(self, prepared: Prepared) -> WritingWork:
@@ -99,7 +99,7 @@ class WritingWork:
     prepared: Prepared
     subject: Writing
     data: TextData
-    dev: TextTokens
+    dev: GenerationTokens
     supplementary: TextData | None
     own: TeacherTexts | None = None
 
@@ -165,14 +165,14 @@ class WritingWork:
         discard(out)
         return Result(out=out, student=out / "student", metrics=metrics)
 
-    def _tokens(self, scored: TextScored) -> TextTokens:
+    def _tokens(self, scored: TextScored) -> GenerationTokens:
         assert scored.part is not None
         if scored.part == "dev":
             return self.dev
         return self.subject.reading.tokens(scored.examples, self.prepared.tokenizer, scored.part)
 
     def _written(
-        self, scored: TextScored, tokens: TextTokens, model: PreTrainedModel
+        self, scored: TextScored, tokens: GenerationTokens, model: PreTrainedModel
     ) -> tuple[Written, Written | None]:
         """What the model writes for a part, and its teacher."""
         prepared, tokenizer = self.prepared, self.prepared.tokenizer
@@ -188,7 +188,7 @@ class WritingWork:
             return student, None
         return student, written_by_teacher(prepared.teacher, scored, tokens, reading, decoding, batch_size=size)
 
-    def _single(self, tokens: TextTokens) -> list[dict[str, Any]]:
+    def _single(self, tokens: GenerationTokens) -> list[dict[str, Any]]:
         """A few examples one by one, without padding, to measure latency on."""
         count = min(_LATENCY_EXAMPLES, len(tokens))
-        return [collate_text(tokens, np.array([row]), self._pad_id, pad_to=1).inputs for row in range(count)]
+        return [collate_generation(tokens, np.array([row]), self._pad_id, pad_to=1).inputs for row in range(count)]

@@ -10,19 +10,25 @@ from typing import Any
 from numpy.typing import NDArray
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from stillery.data.schema.examples import Examples
+from stillery.data.schema.answer_texts import generation
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.split_folders import PARTS, scored_part
-from stillery.data.schema.text_examples import TextExamples, TextParts, load_text, load_text_to_score
-from stillery.data.tasks.generation import TEXT_TASKS
+from stillery.data.schema.load import load, load_to_score
+from stillery.data.schema.split_folders import SPLITS, scored_split
+from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
 from stillery.data.tasks.glue_as_text import glue_as_text, label_words
-from stillery.data.tasks.load import load_task, load_task_to_score
+from stillery.data.tasks.load import (
+    find_generation_task,
+    load_generation_task,
+    load_generation_task_to_score,
+    load_task,
+    load_task_to_score,
+)
 from stillery.data.tasks.specification import Task
-from stillery.data.tasks.text_load import find_text_task, load_text_task, load_text_task_to_score
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_encode import PROMPT, TextTokens, check_room, prompts
-from stillery.data.tokens.text_token_cache import cached_text_tokens
+from stillery.data.tokens.encode_generation import PROMPT, GenerationTokens, check_room, prompts
+from stillery.data.tokens.token_cache import cached_generation_tokens
 from stillery.errors import UserError
 from stillery.jobs.config.settings import DataSettings, GenerationSettings, MethodSettings
 from stillery.models.family import kind_of, longest_input
@@ -49,7 +55,7 @@ class TextScored:
 
     task: str
     part: str | None
-    examples: TextExamples
+    examples: Examples
     note: str = ""
     labels: Labels | None = None
     words: tuple[str, ...] = ()
@@ -58,16 +64,16 @@ class TextScored:
     more: tuple[TextScored, ...] = ()
 
 
-def text_parts_of(data: DataSettings, writing: GenerationSettings) -> tuple[TextParts, dict[str, TextScored]]:
+def text_parts_of(data: DataSettings, writing: GenerationSettings) -> tuple[Splits, dict[str, TextScored]]:
     """The parts of a file, folder or task; and dev and test as they are scored."""
     _check(data)
     if data.task is None:
         assert data.data is not None
-        parts = load_text(Path(data.data), source=writing.source, target=writing.target)
+        parts = load(Path(data.data), generation(writing.source, writing.target))
     elif data.task in TASKS:
         return _glue_parts(data)
     else:
-        parts = load_text_task(data.task, _data_dir(data))
+        parts = load_generation_task(data.task, _data_dir(data))
     named = {"dev": parts.dev, "test": parts.test}
     scored = {
         name: TextScored(task=parts.source, part=name, examples=examples)
@@ -82,21 +88,21 @@ def text_to_score(data: DataSettings, writing: GenerationSettings, part: str | N
     _check(data)
     if data.task is None:
         assert data.data is not None
-        if part is not None and part not in PARTS:
-            raise UserError(f"--part {part}: choose from {', '.join(PARTS)}")
+        if part is not None and part not in SPLITS:
+            raise UserError(f"--part {part}: choose from {', '.join(SPLITS)}")
         path = Path(data.data)
-        examples = load_text_to_score(path, part=part, source=writing.source, target=writing.target)
-        return TextScored(task=path.resolve().name, part=scored_part(path, part), examples=examples)
+        examples = load_to_score(path, generation(writing.source, writing.target), part)
+        return TextScored(task=path.resolve().name, part=scored_split(path, part), examples=examples)
     if data.task in TASKS:
         task = TASKS[data.task]
         found = load_task_to_score(data.task, task.labels, part, _data_dir(data))
         more = tuple(_glue_scored(task, name, examples) for name, examples in found.more.items())
-        return dataclasses.replace(_glue_scored(task, found.part, found.examples), note=found.source, more=more)
-    chosen = load_text_task_to_score(data.task, part, _data_dir(data))
-    return TextScored(task=data.task, part=chosen.part, examples=chosen.examples, note=chosen.source)
+        return dataclasses.replace(_glue_scored(task, found.split, found.examples), note=found.source, more=more)
+    chosen = load_generation_task_to_score(data.task, part, _data_dir(data))
+    return TextScored(task=data.task, part=chosen.split, examples=chosen.examples, note=chosen.source)
 
 
-def _glue_parts(data: DataSettings) -> tuple[TextParts, dict[str, TextScored]]:
+def _glue_parts(data: DataSettings) -> tuple[Splits, dict[str, TextScored]]:
     """A task of GLUE with its classes, or scores, as words to write."""
     assert data.task is not None
     task = TASKS[data.task]
@@ -104,7 +110,7 @@ def _glue_parts(data: DataSettings) -> tuple[TextParts, dict[str, TextScored]]:
     named = {"dev": parts.dev, "test": parts.test, **parts.more}
     scored = {name: _glue_scored(task, name, examples) for name, examples in named.items() if examples is not None}
     test = scored["test"].examples if "test" in scored else None
-    found = TextParts(
+    found = Splits(
         train=glue_as_text(task, parts.train), dev=scored["dev"].examples, test=test, source=parts.source,
         note=parts.note, metrics=parts.metrics,
     )  # fmt: skip
@@ -137,7 +143,7 @@ def supplementary_named(
 
 def prefix_of(data: DataSettings) -> str:
     """What stands before the sources of an encoder-decoder, if nothing else is asked for."""
-    return find_text_task(data.task).prefix if data.task in TEXT_TASKS else ""
+    return find_generation_task(data.task).prefix if data.task in GENERATION_TASKS else ""
 
 
 def meant_for(config: PreTrainedConfig, writing: GenerationSettings) -> GenerationSettings:
@@ -155,8 +161,8 @@ def written_out(writing: GenerationSettings, reading: Reading) -> GenerationSett
 
 
 def _check(data: DataSettings) -> None:
-    if data.task is not None and data.task not in TASKS and data.task not in TEXT_TASKS:
-        find_text_task(data.task)
+    if data.task is not None and data.task not in TASKS and data.task not in GENERATION_TASKS:
+        find_generation_task(data.task)
     given = {"--text": data.text, "--text-pair": data.text_pair, "--label": data.label, "--regression": data.regression,
              "--multi-label": data.multi_label}  # fmt: skip
     for option in (option for option, value in given.items() if value is not None):
@@ -218,9 +224,9 @@ class Reading:
         """Refuse a prompt or prefix that leaves no room for a source."""
         check_room(tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix)
 
-    def tokens(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, part: str) -> TextTokens:
+    def tokens(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, part: str) -> GenerationTokens:
         """Sources and targets, from the cache when they are there; says how many were cut."""
-        tokens = cached_text_tokens(
+        tokens = cached_generation_tokens(
             examples, tokenizer, self.kind, max_source=self.max_source, max_target=self.max_target, prompt=self.prompt,
             prefix=self.prefix, description=f"tokenise {part}",
         )  # fmt: skip
@@ -230,7 +236,7 @@ class Reading:
                 say(f"{part}: {cut} of {len(examples)} {what} are longer than {limit} tokens and were cut")
         return tokens
 
-    def prompts(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, part: str) -> Tokens:
+    def prompts(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, part: str) -> Tokens:
         """What a model is given to write from."""
         return prompts(
             examples, tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix,

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from stillery.data.readers.writer import write_rows
+from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.new_texts import TextFile, open_texts
-from stillery.data.schema.text_examples import TextExamples
 from stillery.errors import ErrorList
 from stillery.evaluate.generate import generate
 from stillery.jobs.config.run_file import trained_reading, trained_search
@@ -44,7 +44,7 @@ def run_text_predict(
     with errors.catch():
         loaded = load_generator(model)
     with errors.catch():
-        file = open_texts(data, text=source, sources=True)
+        file = open_texts(data, generation(source=source))
     values = trained_reading(model) | trained_search(model) | dict(given)
     reads, _ = make(DataSettings, _of(DataSettings, values), option_name, errors)
     writes, _ = make(GenerationSettings, _of(GenerationSettings, values), option_name, errors)
@@ -62,9 +62,8 @@ def run_text_predict(
     with write_rows(out, [*file.names, OUTPUT], file.types) as writer, bar("write", file.rows) as shown:
         for rows in file.batches(_TOGETHER * batch_size):
             some = rows.examples
-            examples = TextExamples(ids=some.ids, sources=some.texts, targets=None, origin=some.source)
             with quiet():
-                prompts = reading.prompts(examples, loaded.tokenizer, data.name)
+                prompts = reading.prompts(some, loaded.tokenizer, data.name)
             texts = generate(
                 loaded.model, loaded.tokenizer, prompts, decoding=decoding, batch_size=batch_size, progress=False
             )

@@ -6,7 +6,7 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from stillery.data.tokens.text_encode import PROMPT
+from stillery.data.tokens.encode_generation import PROMPT
 from stillery.errors import ErrorList
 from stillery.jobs.config.run_file import trained_reading, trained_search, trained_task
 from stillery.jobs.config.settings import (

@@ -1,4 +1,4 @@
-"""Token ids of sources and of the texts to be written from them, for encoder-decoders and decoders."""
+"""Token ids of sources and of the texts to be generated from them, for encoder-decoders and decoders."""
 
 from __future__ import annotations
 
@@ -13,23 +13,23 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise_with
 from stillery.errors import UserError
 
-__all__ = ["PROMPT", "TextTokens", "check_room", "end_of", "prompts", "tokenise_text", "with_targets"]
+__all__ = ["PROMPT", "GenerationTokens", "check_room", "end_of", "prompts", "tokenise_generation", "with_targets"]
 
 PROMPT = "{source}\n"
-"""What a decoder is shown before it writes, unless something else is asked for."""
+"""What a decoder is given to generate from, unless something else is asked for."""
 
 SOURCE = "{source}"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextTokens:
+class GenerationTokens:
     """Token ids of examples, in flat arrays.
 
-    For an encoder-decoder `source` holds what the encoder reads and `target` what the decoder is to write, its end
+    For an encoder-decoder `source` holds what the encoder reads and `target` what the decoder is to generate, its end
     token included. For a decoder `source` holds prompt, target and end token in one row, and `prompt_lengths` how many
     of its tokens are the prompt; `target` is None. `cut_sources` and `cut_targets` count what was too long.
     """
@@ -65,8 +65,8 @@ class TextTokens:
         return self.decoder_lengths if self.encoder_lengths is None else self.encoder_lengths + self.decoder_lengths
 
 
-def tokenise_text(
-    examples: TextExamples,
+def tokenise_generation(
+    examples: Examples,
     tokenizer: PreTrainedTokenizerBase,
     kind: str,
     *,
@@ -75,7 +75,7 @@ def tokenise_text(
     prompt: str = PROMPT,
     prefix: str = "",
     description: str = "tokenise",
-) -> TextTokens:
+) -> GenerationTokens:
     """Tokenise sources and targets as a model of this kind is trained on them.
 
     Every target ends with the end token, cut or not. An encoder-decoder's target is what the tokenizer makes of a
@@ -93,9 +93,9 @@ def tokenise_text(
         prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
         description: what the progress bar is called.
     """
-    if examples.targets is None:
+    if examples.get("target") is None:
         raise UserError(
-            f"{examples.origin}: there are no targets to learn from; name their column, or have them written"
+            f"{examples.source}: there are no targets to learn from; name their column, or have them written"
         )
     source = prompts(
         examples,
@@ -109,8 +109,8 @@ def tokenise_text(
     title = f"{description} targets"
     if kind == "decoder":
         return _one_row(examples, tokenizer, source, max_target, title)
-    target = _targets(examples.targets, tokenizer, max_target, title, target=True)
-    return TextTokens(
+    target = _targets(examples["target"], tokenizer, max_target, title, target=True)
+    return GenerationTokens(
         ids=examples.ids,
         source=source,
         target=target,
@@ -121,7 +121,7 @@ def tokenise_text(
 
 
 def prompts(
-    examples: TextExamples,
+    examples: Examples,
     tokenizer: PreTrainedTokenizerBase,
     kind: str,
     *,
@@ -139,7 +139,7 @@ def prompts(
     """
     check_room(tokenizer, kind, max_source=max_source, prompt=prompt, prefix=prefix)
     if kind == "encoder-decoder":
-        return _encoded(_framed(prefix, examples.sources, ""), tokenizer, max_source, description)
+        return _encoded(_framed(prefix, examples["source"], ""), tokenizer, max_source, description)
     return _decoder_prompts(examples, tokenizer, max_source, prompt, description)
 
 
@@ -168,7 +168,7 @@ def check_room(
         )
 
 
-def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> TextTokens:
+def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> GenerationTokens:
     """What `prompts` gives, with targets that are tokens already, as a model wrote them.
 
     They have their end token, or none where they were cut off, so that none counts as cut here.
@@ -180,7 +180,7 @@ def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequenc
         lengths, longest = source.lengths, (source.max_length or 0) + limit
         pairs = zip(_rows(source), rows, strict=True)
         source = _joined([np.concatenate(pair) for pair in pairs], truncated=0, limit=longest)
-    return TextTokens(
+    return GenerationTokens(
         ids=ids,
         source=source,
         target=None if kind == "decoder" else _joined(rows, truncated=0, limit=limit),
@@ -199,17 +199,17 @@ def end_of(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def _decoder_prompts(
-    examples: TextExamples, tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str, description: str
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str, description: str
 ) -> Tokens:
     before, behind = _around(prompt)
     start = _start(tokenizer)
-    whole = _encoded(_framed(before, examples.sources, behind), tokenizer, None, description, special=False)
+    whole = _encoded(_framed(before, examples["source"], behind), tokenizer, None, description, special=False)
     long = np.flatnonzero(whole.lengths + len(start) > limit)
     tail = _ids(behind, tokenizer)
     room = limit - len(start) - len(tail)
     rows = _rows(whole)
     if len(long):
-        opened = _framed(before, examples.sources.take(pa.array(long)), "")
+        opened = _framed(before, examples["source"].take(pa.array(long)), "")
         cut = _encoded(opened, tokenizer, None, f"{description} again", special=False)
         for row, tokens in zip(long, _rows(cut), strict=True):
             rows[row] = np.concatenate([tokens[:room], np.array(tail, dtype=np.int32)])
@@ -217,19 +217,19 @@ def _decoder_prompts(
     found_tokens = _joined([np.concatenate([first, row]) for row in rows], truncated=len(long), limit=limit)
     bare = np.flatnonzero(found_tokens.lengths == 0)
     if len(bare):
-        raise UserError(f"{examples.origin}: the prompt of example {examples.ids[bare[0]]} has no tokens")
+        raise UserError(f"{examples.source}: the prompt of example {examples.ids[bare[0]]} has no tokens")
     return found_tokens
 
 
 def _one_row(
-    examples: TextExamples, tokenizer: PreTrainedTokenizerBase, source: Tokens, max_target: int, description: str
-) -> TextTokens:
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, source: Tokens, max_target: int, description: str
+) -> GenerationTokens:
     """Prompts and targets joined, one row each."""
     assert source.max_length is not None
     most = source.max_length + max_target
-    target = _targets(examples.targets, tokenizer, max_target, description, target=False)
+    target = _targets(examples["target"], tokenizer, max_target, description, target=False)
     pairs = zip(_rows(source), _rows(target), strict=True)
-    return TextTokens(
+    return GenerationTokens(
         ids=examples.ids,
         source=_joined([np.concatenate(pair) for pair in pairs], truncated=0, limit=most),
         target=None,
