@@ -11,11 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from stillery.data.readers.files import read_batches
-from stillery.data.readers.row_numbers import at_rows
 from stillery.data.schema.columns import Columns, find
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.roles import Schema
-from stillery.data.schema.table import empty_inputs, read_input
+from stillery.data.schema.table import refuse_empty
 from stillery.errors import ErrorList, UserError
 
 __all__ = ["TextBatch", "TextFile", "open_texts"]
@@ -73,7 +72,7 @@ def open_texts(path: Path, schema: Schema) -> TextFile:
         inputs = _inputs(batch, schema, columns, where, rows)
         for role in schema.inputs:
             if role.name in inputs:
-                empty[role.name] += [rows + row for row in empty_inputs(role, inputs[role.name])]
+                empty[role.name] += (role.empty(inputs[role.name]) + rows).tolist()
         for field in batch.schema:
             empty_here = batch.column(field.name).null_count == batch.num_rows
             types[field.name] = _common(types.get(field.name, pa.null()), pa.null() if empty_here else field.type)
@@ -82,16 +81,15 @@ def open_texts(path: Path, schema: Schema) -> TextFile:
         raise UserError(f"{path}: the file has no rows")
     errors = ErrorList()
     for role in schema.inputs:
-        if empty[role.name]:
-            place, name = at_rows(where, empty[role.name]), columns[role.name]
-            errors.add(f"{place}: the {role.word} in column {name!r} is empty; fill it in or remove the row")
+        with errors.catch():
+            refuse_empty(role, empty[role.name], columns, where)
     errors.raise_any()
     return TextFile(path=path, schema=schema, names=tuple(types), types=types, columns=columns, rows=rows)
 
 
 def _inputs(batch: pa.RecordBatch, schema: Schema, columns: Columns, where: str, before: int) -> dict[str, pa.Array]:
     return {
-        role.name: read_input(batch, role, columns[role.name], where, before)
+        role.name: role.read(batch, columns[role.name], where, before, role.option)
         for role in schema.inputs
         if columns.get(role.name) is not None
     }

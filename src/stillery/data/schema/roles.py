@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stillery.data.schema.values import empty_rows, text_column
 
 if TYPE_CHECKING:
     from stillery.data.schema.answer import Answer
@@ -14,6 +20,9 @@ __all__ = ["ANSWERS", "ID", "SOURCE", "TEXT", "TEXT_PAIR", "Role", "Schema"]
 
 ANSWERS = frozenset({"target", "references", "tags"})
 """The columns of examples that hold answers; all others are inputs of a model."""
+
+Read = Callable[[pa.RecordBatch, str, str, int, str], pa.Array]
+"""Reads a column of a batch: its name, the file, how many rows of the file were read before, and the option."""
 
 ID = ("id", "idx", "guid")
 """What a column of ids is usually called."""
@@ -29,7 +38,8 @@ class Role:
         usual: what such a column is usually called; the first that a file has is taken.
         word: what an error calls one value.
         title: what an error calls the column; the word for a value if nothing else is said.
-        lists: whether a value is a list of strings, not one string.
+        read: how the column of an input is read: large strings, or lists of them.
+        empty: which rows of an input, counted from 0, are missing or empty.
         required: whether an error is raised where a file has no such column.
         spread: whether each label may have a column of its own, named `--label toxic,threat`.
         languages: columns that hold the same text in several languages; beside one of them the only other is meant.
@@ -41,7 +51,8 @@ class Role:
     usual: tuple[str, ...] = ()
     word: str
     title: str = ""
-    lists: bool = False
+    read: Read = text_column
+    empty: Callable[[pa.Array], NDArray[np.int64]] = empty_rows
     required: bool = True
     spread: bool = False
     languages: tuple[str, ...] = ()

@@ -15,10 +15,10 @@ from stillery.data.readers.row_numbers import at, at_rows
 from stillery.data.schema.columns import Columns, find
 from stillery.data.schema.labels import label_name
 from stillery.data.schema.roles import Role, Schema
-from stillery.data.schema.values import empty_lists, empty_rows, list_column, scalar_column, text_column
+from stillery.data.schema.values import scalar_column
 from stillery.errors import ErrorList, UserError
 
-__all__ = ["Table", "empty_inputs", "read_input", "read_table", "read_tables"]
+__all__ = ["Table", "read_table", "read_tables", "refuse_empty"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -70,7 +70,7 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True) -> 
             kept = {role.name: [] for role in schema.inputs if columns.get(role.name) is not None}
         for role in schema.inputs:
             if role.name in kept:
-                kept[role.name].append(read_input(batch, role, columns[role.name], where, rows))
+                kept[role.name].append(role.read(batch, columns[role.name], where, rows, role.option))
         if columns.id is not None:
             ids += [label_name(value) for value in scalar_column(batch, columns.id, where, rows, "id")]
         if columns.flags or columns.get(answer.role.name) is not None:
@@ -81,8 +81,9 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True) -> 
     inputs = {name: pa.concat_arrays(chunks) for name, chunks in kept.items()}
     errors = ErrorList()
     for role in schema.inputs:
-        if role.name in inputs:
-            _refuse_empty(role, inputs[role.name], columns[role.name], where, errors)
+        with errors.catch():
+            if role.name in inputs:
+                refuse_empty(role, role.empty(inputs[role.name]).tolist(), columns, where)
     with errors.catch():
         unique = _unique_ids(ids, where, columns.id) if columns.id is not None else tuple(map(str, range(1, rows + 1)))
     errors.raise_any()
@@ -90,24 +91,11 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True) -> 
     return Table(where=where, columns=columns, ids=unique, inputs=inputs, answers=answers, several=several)
 
 
-def read_input(batch: pa.RecordBatch, role: Role, name: str, where: str, before: int) -> pa.Array:
-    """The values of an input in some rows of a file, of which `before` were read already."""
-    read = list_column if role.lists else text_column
-    return read(batch, name, where, before, role.option)
-
-
-def empty_inputs(role: Role, values: pa.Array) -> list[int]:
-    """The rows, counted from 1, whose input is missing or empty."""
-    rows: list[int] = ((empty_lists if role.lists else empty_rows)(values) + 1).tolist()
-    return rows
-
-
-def _refuse_empty(role: Role, values: pa.Array, name: str, where: str, errors: ErrorList) -> None:
-    empty = empty_inputs(role, values)
-    if empty:
-        errors.add(
-            f"{at_rows(where, empty)}: the {role.word} in column {name!r} is empty; fill it in or remove the row"
-        )
+def refuse_empty(role: Role, rows: Sequence[int], columns: Columns, where: str) -> None:
+    """Refuse rows, counted from 0, whose input is missing or empty."""
+    if rows:
+        place, name = at_rows(where, [row + 1 for row in rows]), columns[role.name]
+        raise UserError(f"{place}: the {role.word} in column {name!r} is empty; fill it in or remove the row")
 
 
 def _unique_ids(ids: Sequence[str | None], where: str, name: str) -> tuple[str, ...]:
