@@ -35,6 +35,17 @@ def test_asking_for_columns():
     assert label_columns(names, "a.csv", text_pair="b").get("text") == "text"
 
 
+def test_the_column_of_the_label_is_no_text():
+    found = label_columns(["question", "answer"], "a.csv", label="answer")
+    assert found.names == {"text": "question", "label": "answer"}
+    assert label_columns(["text", "content", "label"], "a.csv", label="text")["text"] == "content"
+    assert label_columns(["target", "score"], "a.csv", text="target")["label"] == "score"
+    with pytest.raises(UserError, match="--text and --label both name the column 'a'; give two columns"):
+        label_columns(["a", "b"], "a.csv", text="a", label="A")
+    with pytest.raises(UserError, match="no text column; the columns are 'text'"):
+        label_columns(["text"], "a.csv", label="text")
+
+
 def test_all_missing_columns_are_reported_together():
     with pytest.raises(UserError) as caught:
         label_columns(["foo", "bar"], "a.csv")

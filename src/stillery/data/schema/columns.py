@@ -107,9 +107,10 @@ def _usual_inputs(present: _Present, schema: Schema, found: Mapping[str, str]) -
         return {}
     for names in schema.partners:
         columns = {role.name: present.find(name) for role, name in zip(roles, names, strict=True)}
-        there = {name: column for name, column in columns.items() if column is not None}
-        if len(there) == len(roles) and all(found.get(name, column) == column for name, column in there.items()):
-            return there
+        free = {name: column for name, column in columns.items() if column is not None and column not in taken}
+        # One that is asked for may be one of the partners.
+        if all(found[name] == column if name in found else name in free for name, column in columns.items()):
+            return free
     usual: dict[str, str] = {}
     for role in roles:
         column = None if role.name in found else present.first(role.usual, [*taken, *usual.values()])

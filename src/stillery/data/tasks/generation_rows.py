@@ -16,6 +16,7 @@ from stillery.data.readers.files import read_batches
 from stillery.data.readers.row_numbers import at
 from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.schema.values import TEXTS
+from stillery.data.tasks.benchmark_texts import filled, texts_of
 from stillery.data.tasks.layouts import Files
 from stillery.data.tasks.specification import GenerationTask
 from stillery.errors import UserError
@@ -41,8 +42,7 @@ def read_split(task: GenerationTask, split: str, files: Files) -> tuple[Examples
     sources = pa.concat_arrays([some for some, _ in chunks])
     references = pa.concat_arrays([some for _, some in chunks])
     sizes = pc.list_value_length(references).to_numpy()
-    filled = pc.not_equal(pc.utf8_trim_whitespace(sources), "").to_numpy(zero_copy_only=False)
-    kept = np.flatnonzero(filled & (sizes > 0))
+    kept = np.flatnonzero(filled(sources) & (sizes > 0))
     if not len(kept):
         raise UserError(f"{files.paths[0]}: no row has a source and a target; copy the file again")
     chosen = pa.array(kept)
@@ -93,17 +93,10 @@ def _translations(task: GenerationTask, batch: pa.RecordBatch, path: Path, befor
         raise UserError(
             f"{path}: {task.name} needs a column {missing[0]!r}; the file has {', '.join(batch.schema.names)}"
         )
-    source, target = (_texts(columns[name], name, path) for name in task.languages)
-    filled = pc.not_equal(pc.utf8_trim_whitespace(target), "").to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(filled)]).astype(np.int32)
-    return source, pa.ListArray.from_arrays(pa.array(offsets), target.filter(pa.array(filled)))
-
-
-def _texts(column: pa.Array, name: str, path: Path) -> pa.Array:
-    try:
-        return pc.fill_null(column.cast(pa.large_string()), "")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UserError(f"{path}: column {name!r} holds {column.type} values, not text") from None
+    source, target = (texts_of(columns[name], name, path) for name in task.languages)
+    there = filled(target)
+    offsets = np.concatenate([[0], np.cumsum(there)]).astype(np.int32)
+    return source, pa.ListArray.from_arrays(pa.array(offsets), target.filter(pa.array(there)))
 
 
 def _described(task: GenerationTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:

@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stillery.data.readers.benchmark_tsv import Rows, read_raw, unwrapped
@@ -17,6 +16,7 @@ from stillery.data.readers.files import read_batches
 from stillery.data.readers.row_numbers import at_rows
 from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.schema.labels import encode, label_name
+from stillery.data.tasks.benchmark_texts import filled, texts_of
 from stillery.data.tasks.layouts import Files
 from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
@@ -45,14 +45,14 @@ def read_split(task: Task, split: str, files: Files, need_labels: bool = True) -
     where = f"{task.name} {split}"
     values = [value for one in read for value in one.values or [None] * len(one.rows)]
     labelled = np.array([not need_labels or label_name(value) not in NO_LABEL for value in values], dtype=bool)
-    filled = _filled(texts) if pairs is None else _filled(texts) | _filled(pairs)
-    kept = np.flatnonzero(labelled & filled)
+    there = filled(texts) if pairs is None else filled(texts) | filled(pairs)
+    kept = np.flatnonzero(labelled & there)
     if not labelled.any():
         raise UserError(f"{files.paths[0]}: no row has a label, and {where} needs them; copy the file again")
     left_out = [f"{count} {what}" for count, what in (
         (sum(len(one.ragged) for one in read), "rows with too many or too few columns"),
         (int((~labelled).sum()), "rows without a label"),
-        (int((labelled & ~filled).sum()), "rows without a text"),
+        (int((labelled & ~there).sum()), "rows without a text"),
     ) if count]  # fmt: skip
     examples = Examples(
         ids=_ids(task, split, rows[kept]),
@@ -140,11 +140,8 @@ def _label_column(batch: pa.RecordBatch) -> str | None:
 
 
 def _texts(task: Task, batch: pa.RecordBatch, name: str, path: Path) -> pa.Array:
-    try:
-        texts = pc.fill_null(batch.column(name).cast(pa.large_string()), "")
-        return pa.array(map(unwrapped, texts.to_pylist()), type=texts.type) if task.literals else texts
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UserError(f"{path}: column {name!r} holds {batch.column(name).type} values, not text") from None
+    texts = texts_of(batch.column(name), name, path)
+    return pa.array(map(unwrapped, texts.to_pylist()), type=texts.type) if task.literals else texts
 
 
 def _joined(read: Sequence[_Read]) -> tuple[NDArray[np.int64], pa.Array, pa.Array | None]:
@@ -157,12 +154,6 @@ def _joined(read: Sequence[_Read]) -> tuple[NDArray[np.int64], pa.Array, pa.Arra
 
 def _ids(task: Task, split: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
     return tuple(f"{task.name}-{split}-{row}" for row in rows)
-
-
-def _filled(texts: pa.Array) -> NDArray[np.bool_]:
-    filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
-    found: NDArray[np.bool_] = filled.to_numpy(zero_copy_only=False)
-    return found
 
 
 def _encoded(values: Sequence[Any], task: Task, where: str) -> NDArray[Any]:

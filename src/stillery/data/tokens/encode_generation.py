@@ -79,7 +79,7 @@ def tokenise_generation(
     """Tokenise sources and targets as a model of this kind is trained on them.
 
     Every target ends with the end token, cut or not. An encoder-decoder's target is what the tokenizer makes of a
-    `text_target`; the token a decoder starts with is not part of it, but BART's `<s>`, which it writes first, is. A
+    `text_target`; the token a decoder starts with is not part of it, but BART's `<s>`, which it generates first, is. A
     decoder's prompt and target are tokenised apart and joined, so that generation starts from exactly the tokens that
     training had before the target.
 
@@ -130,7 +130,7 @@ def prompts(
     prefix: str = "",
     description: str = "tokenise",
 ) -> Tokens:
-    """What a model of this kind is given to write from: an encoder's inputs, or a decoder's prompts.
+    """What a model of this kind is given to generate from: an encoder's inputs, or a decoder's prompts.
 
     They are cut to `max_source` tokens, whatever length the tokenizer recommends. An encoder's input is cut as the
     tokenizer cuts, at its end. A decoder's prompt that is too long loses the end of its source: what the template has
