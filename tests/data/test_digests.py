@@ -16,6 +16,7 @@ from reading import load, load_generation, load_generation_to_score, load_inputs
 
 from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.tokens import token_cache
+from stillery.data.tokens.encode_generation import GenerationFormat
 from stillery.data.tokens.token_cache import generation_token_key, token_key
 
 DIGESTS: dict[str, Any] = json.loads((Path(__file__).parent / "digests.json").read_text())
@@ -75,7 +76,7 @@ def test_keys_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
     assert token_key(labelled(False), tokenizer, 64) == DIGESTS["token key, no pairs"]
     asked: dict[str, Any] = {"max_source": 9, "max_target": 5, "prompt": "{source} :", "prefix": "say: "}
     for kind in ("encoder-decoder", "decoder"):
-        key = generation_token_key(paired(True, True), tokenizer, kind, **asked)
+        key = generation_token_key(paired(True, True), tokenizer, GenerationFormat(kind=kind, **asked))
         assert key == DIGESTS[f"generation key, {kind}"]
 
 

@@ -27,7 +27,7 @@ from stillery.data.tasks.load import (
 )
 from stillery.data.tasks.specification import Task
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.encode_generation import PROMPT, GenerationTokens, check_room, prompts
+from stillery.data.tokens.encode_generation import PROMPT, GenerationFormat, GenerationTokens, check_room, prompts
 from stillery.data.tokens.token_cache import cached_generation_tokens
 from stillery.errors import UserError
 from stillery.jobs.config.settings import DataSettings, GenerationSettings, MethodSettings
@@ -215,6 +215,17 @@ class Reading:
             prefix=prefix_of(data) if writing.prefix is None else writing.prefix,
         )
 
+    @property
+    def form(self) -> GenerationFormat:
+        """The same as the tokeniser takes it."""
+        return GenerationFormat(
+            kind=self.kind,
+            max_source=self.max_source,
+            max_target=self.max_target,
+            prompt=self.prompt,
+            prefix=self.prefix,
+        )
+
     def settings(self) -> dict[str, Any]:
         """The same as settings, those that are for this kind of model."""
         around = {"prompt": self.prompt} if self.kind == "decoder" else {"prefix": self.prefix}
@@ -222,14 +233,11 @@ class Reading:
 
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse a prompt or prefix that leaves no room for a source."""
-        check_room(tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix)
+        check_room(tokenizer, self.form)
 
     def tokens(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, part: str) -> GenerationTokens:
         """Sources and targets, from the cache when they are there; says how many were cut."""
-        tokens = cached_generation_tokens(
-            examples, tokenizer, self.kind, max_source=self.max_source, max_target=self.max_target, prompt=self.prompt,
-            prefix=self.prefix, description=f"tokenise {part}",
-        )  # fmt: skip
+        tokens = cached_generation_tokens(examples, tokenizer, self.form, f"tokenise {part}")
         for what, cut, limit in (("sources", tokens.cut_sources, self.max_source),
                                  ("targets", tokens.cut_targets, self.max_target)):  # fmt: skip
             if cut:
@@ -238,7 +246,4 @@ class Reading:
 
     def prompts(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, part: str) -> Tokens:
         """What a model is given to write from."""
-        return prompts(
-            examples, tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix,
-            description=f"tokenise {part}",
-        )  # fmt: skip
+        return prompts(examples, tokenizer, self.form, f"tokenise {part}")

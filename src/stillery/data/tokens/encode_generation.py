@@ -17,12 +17,40 @@ from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise_with
 from stillery.errors import UserError
 
-__all__ = ["PROMPT", "GenerationTokens", "check_room", "end_of", "prompts", "tokenise_generation", "with_targets"]
+__all__ = [
+    "PROMPT",
+    "GenerationFormat",
+    "GenerationTokens",
+    "check_room",
+    "end_of",
+    "prompts",
+    "tokenise_generation",
+    "with_targets",
+]
 
 PROMPT = "{source}\n"
 """What a decoder is given to generate from, unless something else is asked for."""
 
 SOURCE = "{source}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerationFormat:
+    """How sources and targets become tokens of one kind of model.
+
+    Args:
+        kind: "encoder-decoder" or "decoder".
+        max_source: the most tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
+        max_target: the most tokens of a target, end token included.
+        prompt: a decoder's prompt, with {source} where the source goes.
+        prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
+    """
+
+    kind: str
+    max_source: int
+    max_target: int
+    prompt: str = PROMPT
+    prefix: str = ""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -66,15 +94,7 @@ class GenerationTokens:
 
 
 def tokenise_generation(
-    examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: str,
-    *,
-    max_source: int,
-    max_target: int,
-    prompt: str = PROMPT,
-    prefix: str = "",
-    description: str = "tokenise",
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> GenerationTokens:
     """Tokenise sources and targets as a model of this kind is trained on them.
 
@@ -82,34 +102,16 @@ def tokenise_generation(
     `text_target`; the token a decoder starts with is not part of it, but BART's `<s>`, which it generates first, is. A
     decoder's prompt and target are tokenised apart and joined, so that generation starts from exactly the tokens that
     training had before the target.
-
-    Args:
-        examples: what to tokenise; they need targets.
-        tokenizer: the model's own.
-        kind: "encoder-decoder" or "decoder".
-        max_source: the most tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
-        max_target: the most tokens of a target, end token included.
-        prompt: a decoder's prompt, with {source} where the source goes.
-        prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
-        description: what the progress bar is called.
     """
     if examples.get("target") is None:
         raise UserError(
             f"{examples.source}: there are no targets to learn from; name their column, or have them written"
         )
-    source = prompts(
-        examples,
-        tokenizer,
-        kind,
-        max_source=max_source,
-        prompt=prompt,
-        prefix=prefix,
-        description=f"{description} sources",
-    )
+    source = prompts(examples, tokenizer, form, f"{description} sources")
     title = f"{description} targets"
-    if kind == "decoder":
-        return _one_row(examples, tokenizer, source, max_target, title)
-    target = _targets(examples["target"], tokenizer, max_target, title, target=True)
+    if form.kind == "decoder":
+        return _one_row(examples, tokenizer, source, form.max_target, title)
+    target = _targets(examples["target"], tokenizer, form.max_target, title, target=True)
     return GenerationTokens(
         ids=examples.ids,
         source=source,
@@ -121,14 +123,7 @@ def tokenise_generation(
 
 
 def prompts(
-    examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: str,
-    *,
-    max_source: int,
-    prompt: str = PROMPT,
-    prefix: str = "",
-    description: str = "tokenise",
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> Tokens:
     """What a model of this kind is given to generate from: an encoder's inputs, or a decoder's prompts.
 
@@ -137,33 +132,31 @@ def prompts(
     behind the source stays, and is then tokenised by itself. A decoder's prompt begins with the start token if the
     tokenizer gives texts one.
     """
-    check_room(tokenizer, kind, max_source=max_source, prompt=prompt, prefix=prefix)
-    if kind == "encoder-decoder":
-        return _encoded(_framed(prefix, examples["source"], ""), tokenizer, max_source, description)
-    return _decoder_prompts(examples, tokenizer, max_source, prompt, description)
+    check_room(tokenizer, form)
+    if form.kind == "encoder-decoder":
+        return _encoded(_framed(form.prefix, examples["source"], ""), tokenizer, form.max_source, description)
+    return _decoder_prompts(examples, tokenizer, form.max_source, form.prompt, description)
 
 
-def check_room(
-    tokenizer: PreTrainedTokenizerBase, kind: str, *, max_source: int, prompt: str = PROMPT, prefix: str = ""
-) -> None:
+def check_room(tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> None:
     """Refuse a prompt or prefix that leaves a source no token of the `max_source`, and a prompt without a source."""
-    if kind == "encoder-decoder":
-        special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(prefix, tokenizer)
-        if max_source <= special + own:
+    if form.kind == "encoder-decoder":
+        special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(form.prefix, tokenizer)
+        if form.max_source <= special + own:
             beside = f"{own} of the prefix and {special} special" if own else f"{special} special"
             raise UserError(
-                f"an input of at most {max_source} tokens has no room for a source beside {beside}; "
+                f"an input of at most {form.max_source} tokens has no room for a source beside {beside}; "
                 f"raise --max-length{' or shorten --prefix' if own else ''}"
             )
         return
-    if kind != "decoder":
-        raise UserError(f"a model of kind {kind!r} writes no text; use an encoder-decoder or a decoder")
-    before, behind = _around(prompt)
+    if form.kind != "decoder":
+        raise UserError(f"a model of kind {form.kind!r} writes no text; use an encoder-decoder or a decoder")
+    before, behind = _around(form.prompt)
     start, own = len(_start(tokenizer)), _size(before, tokenizer) + len(_ids(behind, tokenizer))
-    if max_source <= start + own:
+    if form.max_source <= start + own:
         beside = f"{own} of its template and {start} special" if start else f"{own} of its template"
         raise UserError(
-            f"a prompt of at most {max_source} tokens has no room for a source beside {beside}; "
+            f"a prompt of at most {form.max_source} tokens has no room for a source beside {beside}; "
             "raise --max-length, lower --max-target-length or shorten --prompt"
         )
 

@@ -20,7 +20,7 @@ from stillery.data.cache.arrays import Arrays, read_arrays, write_arrays
 from stillery.data.cache.folder import find_cache
 from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise
-from stillery.data.tokens.encode_generation import PROMPT, GenerationTokens, tokenise_generation
+from stillery.data.tokens.encode_generation import GenerationFormat, GenerationTokens, tokenise_generation
 from stillery.progress import say
 
 __all__ = [
@@ -115,42 +115,24 @@ def token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length
 
 
 def cached_generation_tokens(
-    examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: str,
-    *,
-    max_source: int,
-    max_target: int,
-    prompt: str = PROMPT,
-    prefix: str = "",
-    description: str = "tokenise",
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> GenerationTokens:
     """What `tokenise_generation` gives, from the cache when it is there."""
-    asked: dict[str, Any] = {"max_source": max_source, "max_target": max_target, "prompt": prompt, "prefix": prefix}
 
     def make() -> GenerationTokens:
-        return tokenise_generation(examples, tokenizer, kind, **asked, description=description)
+        return tokenise_generation(examples, tokenizer, form, description)
 
     if examples.get("target") is None:
         return make()
-    return cached(_SOURCES, examples, tokenizer, _generation_settings(kind, **asked), make)
+    return cached(_SOURCES, examples, tokenizer, _generation_settings(form), make)
 
 
-def generation_token_key(
-    examples: Examples,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: str,
-    *,
-    max_source: int,
-    max_target: int,
-    prompt: str = PROMPT,
-    prefix: str = "",
-) -> str | None:
-    """The sha256 of everything the tokens depend on: texts, tokenizer, kind, lengths, template, versions; not of ids.
+def generation_token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> str | None:
+    """The sha256 of everything the tokens depend on: texts, tokenizer, format, versions; not of ids.
 
     None when that cannot be said: a tokenizer of a class outside transformers may do anything.
     """
-    return _key(_SOURCES, examples, tokenizer, _generation_settings(kind, max_source, max_target, prompt, prefix))
+    return _key(_SOURCES, examples, tokenizer, _generation_settings(form))
 
 
 def described(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
@@ -202,8 +184,9 @@ def _settings(tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, 
     return {"max_length": min(max_length, tokenizer.model_max_length)}
 
 
-def _generation_settings(kind: str, max_source: int, max_target: int, prompt: str, prefix: str) -> dict[str, Any]:
-    return {"kind": kind, "longest": [max_source, max_target], "around": prompt if kind == "decoder" else prefix}
+def _generation_settings(form: GenerationFormat) -> dict[str, Any]:
+    around = form.prompt if form.kind == "decoder" else form.prefix
+    return {"kind": form.kind, "longest": [form.max_source, form.max_target], "around": around}
 
 
 def _vocabulary_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, str] | None:
