@@ -76,8 +76,7 @@ def sentences(count: int, seed: int = 0, median: int = 11) -> TrainingData:
     flat = random.integers(1000, 30000, offsets[-1]).astype(np.int32)
     examples = Examples(
         ids=tuple(map(str, range(count))),
-        texts=pa.array([f"sentence {seed} {number}" for number in range(count)]),
-        pairs=None,
+        columns={"text": pa.array([f"sentence {seed} {number}" for number in range(count)])},
         labels=random.integers(0, 2, count),
         source="random",
     )

@@ -63,8 +63,8 @@ def prepare(folder: Path) -> None:
     from stillery.models.load import load_tokenizer
 
     train = load_task("rotten-tomatoes").train
-    order = np.random.default_rng(0).permutation(len(train.texts))
-    rows = [(train.texts[int(row)].as_py(), LABELS[int(train.labels[row])]) for row in order]
+    order = np.random.default_rng(0).permutation(len(train["text"]))
+    rows = [(train["text"][int(row)].as_py(), LABELS[int(train.labels[row])]) for row in order]
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "texts.csv", rows)
     load_tokenizer("minilm-l6").save_pretrained(folder / "tokenizer")

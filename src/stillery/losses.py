@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from stillery import declare
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 from stillery.parts._wide import wide
 from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
@@ -36,7 +37,6 @@ from stillery.recipe import (
 )
 
 __all__ = [
-    "UNSCORED",
     "Between",
     "Flow",
     "Kind",
@@ -53,9 +53,6 @@ __all__ = [
     "takes_keys",
 ]
 
-UNSCORED = -100
-"""The target of a position whose prediction is not scored."""
-
 
 class Showing(Protocol):
     """What a model showed on one view of a batch."""
@@ -66,7 +63,7 @@ class Showing(Protocol):
 
     @property
     def targets(self) -> Tensor | None:
-        """The token each position should predict, [batch, tokens], `UNSCORED` where none counts."""
+        """The token each position should predict, [batch, tokens], `IGNORED` where none counts."""
 
     @property
     def encoder(self) -> Shown | None:
@@ -102,7 +99,7 @@ class Mixed:
         """The inputs with the masks of the mixed examples; a decoder's, where none is given, is where labels count."""
         masks = {name: inputs[name] for name in ("attention_mask", "decoder_attention_mask") if name in inputs}
         if "labels" in inputs:
-            masks.setdefault("decoder_attention_mask", (inputs["labels"] != UNSCORED).long())
+            masks.setdefault("decoder_attention_mask", (inputs["labels"] != IGNORED).long())
         return {**inputs, **{name: mixed_mask(mask, self.lam, self.partner) for name, mask in masks.items()}}
 
     def __call__(self, values: Tensor) -> Tensor:
@@ -277,7 +274,7 @@ def _hard(shown: Showing, labels: Tensor | None, kind: Kind) -> Tensor:
     """
     logits = shown.logits
     if kind == "text":
-        return token_cross_entropy(logits, _targets(shown), ignore=UNSCORED)
+        return token_cross_entropy(logits, _targets(shown), ignore=IGNORED)
     assert labels is not None
     if kind == "score":
         values = wide(logits).squeeze(-1)
@@ -302,7 +299,7 @@ def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tens
     if kind == "labels":
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
     if kind == "text":
-        scored = _targets(shown) != UNSCORED
+        scored = _targets(shown) != IGNORED
         said = declare.facts_of(soft.divergence)
         by_token = declare.known("token_divergence", said.word) if said is not None and said.word else None
         if by_token is None:

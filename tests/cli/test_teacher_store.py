@@ -172,7 +172,7 @@ def test_runs_of_many_methods_end_that_share_a_store(tiny_teacher: Path, tmp_pat
     sentences = load_task("rotten-tomatoes").train
     # The package sorts by label, so rows are taken from all over it.
     rows = [
-        (sentences.texts[row].as_py(), ("negative", "positive")[sentences.labels[row]]) for row in range(0, 6600, 3)
+        (sentences["text"][row].as_py(), ("negative", "positive")[sentences.labels[row]]) for row in range(0, 6600, 3)
     ]
     data = write_csv(tmp_path / "reviews.csv", ("text", "label"), rows)
     names = ["kd", "pkd", "rail-kd", "layer-forward", "layer-reverse", "rail-kd-concat", "tinybert", "layer-forward"]

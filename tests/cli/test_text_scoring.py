@@ -16,7 +16,7 @@ from sklearn.metrics import accuracy_score, f1_score
 from test_text_runs import SHORT, SMALL, ask, make_writer
 from text_models import FAMILIES
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.data.tasks.glue import TASKS
 from stillery.data.tasks.glue_as_text import label_words
 from stillery.jobs.config.run_file import ask as asked_for
@@ -175,8 +175,8 @@ def test_written_classes_are_scored_as_scikit_learn_does(task, tmp_path):
     # Seven classes, two of them wrong, then three texts that name none and so are wrong whatever the class.
     outputs = [words[0], words[0], words[1], words[1], words[1], words[1], words[0], "rubbish", "", f"{words[1]} w1"]
     guess = np.array([0, 0, 1, 1, 1, 1, 0, 0, 1, 0])
-    examples = TextExamples(ids=tuple(map(str, range(10))), sources=pa.array(["x"] * 10, pa.large_string()),
-                            targets=None, origin="made up")  # fmt: skip
+    columns = {"source": pa.array(["x"] * 10, pa.large_string())}
+    examples = Examples(ids=tuple(map(str, range(10))), columns=columns, source="made up")
     scored = Scored(task=task, split="dev", examples=examples, labels=TASKS[task].labels, words=words, gold=gold,
                         metrics=TASKS[task].metrics)  # fmt: skip
     found = text_evaluation(scored, Written(outputs=outputs, per_second=1.0, loss=None), None)

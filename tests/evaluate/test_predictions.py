@@ -31,8 +31,8 @@ def one_by_one(model, examples, tokenizer) -> np.ndarray:
     """Logits of each text alone, without any padding, by nothing but the model and the tokenizer."""
     model.eval()
     rows = []
-    for row, text in enumerate(examples.texts.to_pylist()):
-        second = None if examples.pairs is None else examples.pairs[row].as_py()
+    for row, text in enumerate(examples["text"].to_pylist()):
+        second = examples["text_pair"][row].as_py() if "text_pair" in examples.columns else None
         inputs = tokenizer(text, second, truncation=True, max_length=32, return_tensors="pt")
         if not hasattr(model.config, "type_vocab_size"):
             inputs.pop("token_type_ids", None)

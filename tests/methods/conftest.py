@@ -8,7 +8,7 @@ import torch
 from real_teacher import RealTeacher
 
 from stillery.data.tasks.load import load_task
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import tokenise
 from stillery.losses import Mixed
 from stillery.models.family import sizes

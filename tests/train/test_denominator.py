@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 
 from stillery import declare
 from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.models.load import Loaded

@@ -15,7 +15,7 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.parts import distance, divergence, pair, project, represent

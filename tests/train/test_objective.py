@@ -13,7 +13,8 @@ from transformers import PreTrainedModel
 
 from stillery import methods
 from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.losses import Mixed

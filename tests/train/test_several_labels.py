@@ -11,7 +11,7 @@ import torch
 from scipy.special import expit
 
 from stillery import methods
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.errors import ErrorList
 from stillery.jobs.recipe import check_one_class
 from stillery.models.trace import trace

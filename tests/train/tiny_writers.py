@@ -19,9 +19,9 @@ from transformers import (
 )
 
 from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.collate import collate_generation
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.losses import Mixed
 from stillery.models.family import kind_of, stack_sizes
 from stillery.recipe import Clock, Recipe, Rows
@@ -87,7 +87,7 @@ def texts(name: str, count: int = 8, seed: int = 0) -> TextData:
     random = np.random.default_rng(seed)
     sources, targets = random.integers(2, 12, count), random.integers(1, 7, count)
     whole = name in ("gpt2", "llama")
-    tokens = TextTokens(
+    tokens = GenerationTokens(
         ids=tuple(map(str, range(count))),
         source=_tokens(sources + targets if whole else sources, seed + 1),
         target=None if whole else _tokens(targets, seed + 2),
@@ -141,7 +141,7 @@ class Whole(dict):
 
 
 def batch_of(data: TextData, index: Any = None, pad_to: int = 1) -> Batch:
-    return collate_text(data.tokens, np.arange(len(data)) if index is None else np.asarray(index), PAD, pad_to)
+    return collate_generation(data.tokens, np.arange(len(data)) if index is None else np.asarray(index), PAD, pad_to)
 
 
 def numbers(terms: dict[str, Tensor]) -> dict[str, float]:

@@ -14,7 +14,7 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from stillery.data.tokens.batches import Indices, in_order
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_encode import end_of
+from stillery.data.tokens.encode_generation import end_of
 from stillery.errors import ErrorList, UserError
 from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.models.kv_cache import past_of

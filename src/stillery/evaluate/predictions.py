@@ -15,7 +15,8 @@ from transformers import PreTrainedModel
 from stillery.data.readers.writer import write_rows
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.labels import Labels
-from stillery.data.tokens.batches import collate, in_order, padded_to
+from stillery.data.tokens.batches import in_order, padded_to
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.evaluate.inference_mode import device_of, evaluating

@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from stillery.data.tokens.batches import in_order, padded_to
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.collate import collate_generation
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.evaluate.inference_mode import device_of, evaluating
-from stillery.models.inputs import IGNORED
+from stillery.ignored import IGNORED
 from stillery.models.trace import trace
 from stillery.progress import track
 
@@ -19,7 +19,7 @@ __all__ = ["token_loss"]
 
 def token_loss(
     model: PreTrainedModel,
-    tokens: TextTokens,
+    tokens: GenerationTokens,
     *,
     pad_id: int,
     batch_size: int = 32,
@@ -32,7 +32,7 @@ def token_loss(
     total, count = torch.zeros((), dtype=torch.float64), 0
     with evaluating(model), torch.inference_mode():
         for index in track(batches, description) if progress else batches:
-            inputs = collate_text(tokens, index, pad_id, padded_to(device)).to(device).inputs
+            inputs = collate_generation(tokens, index, pad_id, padded_to(device)).to(device).inputs
             shown = trace(model, inputs)
             assert shown.targets is not None
             # One text at a time: the logits of a batch in single precision would be the largest tensor there is.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from stillery.data.tasks.generation import TEXT_TASKS
+from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.jobs.config.run_file import to_toml
 from stillery.jobs.config.settings import Distill, Finetune, StudentSettings
 from stillery.jobs.kinds.generation.reading import Reading
@@ -43,7 +43,7 @@ _SAMPLING = ("temperature", "top_p")
 
 
 def _tag(facts: Facts, writes: str | None) -> str:
-    task = TEXT_TASKS.get(facts.run.data.task or "")
+    task = GENERATION_TASKS.get(facts.run.data.task or "")
     translates = writes == "encoder-decoder" and task is not None and task.languages is not None
     return "translation" if translates else _TAGS[writes]
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.calibration import TEXTS, TOKENS, Calibration
 from stillery.jobs.config.resolved import resolved_student
@@ -128,5 +129,5 @@ def _sentences(loaded: Loaded, config: PreTrainedConfig) -> list[Inputs]:
     real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     inputs: dict[str, Tensor] = {"input_ids": ids, "attention_mask": real}
     if kind_of(config) == "encoder-decoder":
-        inputs["labels"] = ids.masked_fill(real == 0, -100)
+        inputs["labels"] = ids.masked_fill(real == 0, IGNORED)
     return [inputs]

@@ -74,8 +74,9 @@ class Prepared:
         config, what = self.model.config, "student" if self.teacher else "model"
         layers = " + ".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
         lines = [
-            *dict.fromkeys([*self.notes, *self.encoding.notes, *self._texts_notes()]),
+            *self.notes,
             *self._data(),
+            *dict.fromkeys([*self.encoding.notes, *self._texts_notes()]),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",
             *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
@@ -99,8 +100,7 @@ class Prepared:
         if splits.note:
             lines.append(f"data: {splits.note}")
         if self.texts is not None:
-            origin = getattr(self.texts, "origin", None) or self.texts.source
-            lines.append(f"data: {origin}, {len(self.texts)} texts for the stage of layers")
+            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the stage of layers")
         return lines
 
     def said_origin(self, what: str = "student") -> list[str]:

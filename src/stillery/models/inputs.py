@@ -12,12 +12,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 from stillery.models.family import kind_of
 
-__all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
-
-IGNORED = -100
-"""The label of a position that predicts nothing that counts."""
+__all__ = ["accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
 
 
 @cache

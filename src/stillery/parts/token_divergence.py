@@ -23,6 +23,7 @@ from torch.autograd.function import once_differentiable
 
 from stillery import declare
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 from stillery.parts._wide import wide
 
 __all__ = [
@@ -270,7 +271,7 @@ def token_cross_entropy(
     targets: Tensor,
     mask: Tensor | None = None,
     *,
-    ignore: int = -100,
+    ignore: int = IGNORED,
     label_smoothing: float = 0.0,
     chunk: int | None = None,
 ) -> Tensor:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.collate import collate, collate_generation
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.recipe import MIXED_ROWS, Rows
 
 __all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted", "shown_rows"]
@@ -74,7 +74,7 @@ class TextData:
     With `drop_start` the decoder's first position, which shows no token of the target, is no row of its layers.
     """
 
-    tokens: TextTokens
+    tokens: GenerationTokens
     pad_id: int
     drop_start: bool = False
 
@@ -96,7 +96,7 @@ class TextData:
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, the labels among the inputs."""
-        return collate_text(self.tokens, index, self.pad_id, pad_to)
+        return collate_generation(self.tokens, index, self.pad_id, pad_to)
 
 
 def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:

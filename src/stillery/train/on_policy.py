@@ -19,8 +19,8 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
 from stillery.data.tokens.batches import Batch
+from stillery.ignored import IGNORED
 from stillery.models.family import kind_of
-from stillery.models.inputs import IGNORED
 from stillery.models.kv_cache import past_of
 from stillery.models.quiet import quiet
 from stillery.models.sampling import AS_THEY_ARE, PLAINLY

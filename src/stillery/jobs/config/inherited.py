@@ -6,8 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from stillery.data.tasks.generation import TEXT_TASKS
-from stillery.data.tokens.text_encode import PROMPT
+from stillery.data.tasks.generation import GENERATION_TASKS
+from stillery.data.tokens.encode_generation import PROMPT
 from stillery.errors import ErrorList
 from stillery.jobs.config.run_file import trained_reading, trained_search, trained_task
 from stillery.jobs.config.settings import (
@@ -79,7 +79,7 @@ def reading_of(model: str, values: Mapping[str, Any], named: Named = str) -> Inp
 
 def prefix_of(data: DataSettings) -> str:
     """What stands before the sources of an encoder-decoder, unless settings say otherwise: a task's own prefix."""
-    return TEXT_TASKS[data.task].prefix if data.task in TEXT_TASKS else ""
+    return GENERATION_TASKS[data.task].prefix if data.task in GENERATION_TASKS else ""
 
 
 def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[str]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from stillery.data.schema.examples import Examples, Parts
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.labels import Labels
 from stillery.data.schema.subsets import draw_samples, flip_labels
 from stillery.errors import UserError
@@ -22,7 +22,7 @@ def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any
 
     The draw comes first, then the flips. Dev and test are never touched.
     """
-    parts: Parts = read.splits
+    parts: Splits = read.splits
     train, record, notes = parts.train, {}, [parts.note] if parts.note else []
     whole = len(train)
     if condition.samples is not None:
@@ -32,7 +32,7 @@ def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any
         record["samples"] = {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}
         notes.append(f"{len(train)} of {whole} training examples drawn with seed {condition.sample_seed}")
     if condition.label_noise is not None:
-        train, flipped = _flipped(train, parts.labels, condition.label_noise, condition.noise_seed)
+        train, flipped = _flipped(train, parts.label_space, condition.label_noise, condition.noise_seed)
         record["label_noise"] = {"rate": condition.label_noise, "seed": condition.noise_seed, "flipped": flipped}
         notes.append(f"{len(flipped)} of {len(train)} training labels flipped with seed {condition.noise_seed}")
     if record and train.labels is not None and len(np.unique(train.labels, axis=0)) < 2:

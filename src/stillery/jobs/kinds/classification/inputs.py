@@ -10,12 +10,16 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from stillery.data.schema.examples import Examples, Parts, load, load_for_scoring, load_texts
+from stillery.data.schema.answer_labels import classification
+from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.label_mapping import map_labels
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.split_folders import PARTS, scored_part
+from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.roles import Schema
+from stillery.data.schema.split_folders import SPLITS, scored_split
 from stillery.data.tasks.load import find_task, load_task, load_task_to_score
-from stillery.data.tokens.batches import collate, in_order
+from stillery.data.tokens.batches import in_order
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.token_cache import cached_tokens
 from stillery.errors import UserError
@@ -75,7 +79,7 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
     named = {"dev": parts.dev, "test": parts.test, **parts.more}
     scored = {
         name: Scored(
-            task=parts.source, split=name, examples=examples, gold=examples.labels, labels=parts.labels,
+            task=parts.source, split=name, examples=examples, gold=examples.labels, labels=parts.label_space,
             metrics=parts.metrics,
         )
         for name, examples in named.items()
@@ -84,15 +88,19 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
     return Read(splits=parts, scored=scored)
 
 
-def _splits(data: DataSettings, labels: Labels | None) -> Parts:
+def _splits(data: DataSettings, labels: Labels | None) -> Splits:
     check_label_options(data, labels)
     if data.task is not None:
         parts = load_task(data.task, labels, _data_dir(data), need_labels=not data.unlabelled)
         bare = dataclasses.replace(parts.train, labels=None)
         return dataclasses.replace(parts, train=bare) if data.unlabelled else parts
     assert data.data is not None
-    return load(
-        Path(data.data),
+    return load(Path(data.data), _schema(data, labels), need_answers=not data.unlabelled)
+
+
+def _schema(data: DataSettings, labels: Labels | None) -> Schema:
+    """How the files of labelled texts are read."""
+    return classification(
         text=data.text,
         text_pair=data.text_pair,
         label=data.label,
@@ -100,7 +108,6 @@ def _splits(data: DataSettings, labels: Labels | None) -> Parts:
         regression=data.regression,
         multi_label=data.multi_label,
         label_separator=data.label_separator,
-        need_labels=not data.unlabelled,
     )
 
 
@@ -110,7 +117,7 @@ def read_texts(inputs: InputSettings) -> Examples:
     if data.task is not None:
         return dataclasses.replace(load_task(data.task, data_dir=_data_dir(data)).train, labels=None)
     assert data.data is not None
-    return load_texts(Path(data.data), text=data.text, text_pair=data.text_pair)
+    return load_inputs(Path(data.data), classification(text=data.text, text_pair=data.text_pair))
 
 
 def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
@@ -119,7 +126,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
     check_label_options(data, labels)
     if data.task is not None:
         found = load_task_to_score(data.task, labels, split, _data_dir(data))
-        several = {found.part: found.examples, **found.more}
+        several = {found.split: found.examples, **found.more}
         first, *more = (
             Scored(
                 task=data.task, split=name, examples=examples, gold=examples.labels, labels=found.labels,
@@ -129,21 +136,13 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
         )  # fmt: skip
         return Scoring(scored=first, more=tuple(more), notes=(found.source, found.note), groups=found.groups)
     assert data.data is not None
-    if split is not None and split not in PARTS:
-        raise UserError(f"--part {split}: choose from {', '.join(PARTS)}")
+    if split is not None and split not in SPLITS:
+        raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
     path = Path(data.data)
-    examples = load_for_scoring(
-        path,
-        part=split,
-        text=data.text,
-        text_pair=data.text_pair,
-        label=data.label,
-        labels=labels,
-        multi_label=data.multi_label,
-        label_separator=data.label_separator,
-    )
-    name, part = path.resolve().name, scored_part(path, split)
-    return Scoring(scored=Scored(task=name, split=part, examples=examples, gold=examples.labels, labels=labels))
+    examples = load_to_score(path, _schema(data, labels), split)
+    name, found_split = path.resolve().name, scored_split(path, split)
+    scored = Scored(task=name, split=found_split, examples=examples, gold=examples.labels, labels=labels)
+    return Scoring(scored=scored)
 
 
 def groups_of(scoring: Scoring, model: Loaded) -> Groups:

@@ -8,6 +8,7 @@ from typing import Any
 
 from numpy.typing import NDArray
 
+from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.labels import SEPARATOR, Labels
 from stillery.data.schema.new_texts import BATCH_ROWS, TextBatch, TextFile, open_texts
 from stillery.data.tokens.encode import tokenise
@@ -22,7 +23,7 @@ __all__ = ["PREDICTING"]
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, text=inputs.data.text, text_pair=inputs.data.text_pair)
+    return open_texts(path, classification(text=inputs.data.text, text_pair=inputs.data.text_pair))
 
 
 def _columns(loaded: Loaded) -> list[str]:

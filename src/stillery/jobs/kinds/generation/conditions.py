@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
+from stillery.data.schema.examples import Splits
 from stillery.data.schema.subsets import draw_samples
-from stillery.data.schema.text_examples import TextParts
 from stillery.errors import UserError
 from stillery.jobs.config.settings import ConditionSettings
 from stillery.jobs.kinds.base import Read
@@ -26,8 +26,8 @@ def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any
         raise UserError("--label-noise: texts cannot be flipped to another class; leave it out")
     if condition.samples is None:
         return read, {}
-    parts: TextParts = read.splits
-    encoded = parts.train.sources.dictionary_encode()
+    parts: Splits = read.splits
+    encoded = parts.train["source"].dictionary_encode()
     source, whole = encoded.indices.to_numpy(), len(encoded.dictionary)
     if condition.samples > whole:
         raise UserError(f"--samples {condition.samples}: the training part has only {whole} different sources")

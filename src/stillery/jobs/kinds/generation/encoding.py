@@ -9,9 +9,9 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.data.tokens.batches import in_order
-from stillery.data.tokens.text_batches import collate_text
+from stillery.data.tokens.collate import collate_generation
 from stillery.evaluate.generate import Decoding
 from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
 from stillery.jobs.config.settings import InputSettings
@@ -46,7 +46,7 @@ class Encoding:
         """How texts are read, as settings by name."""
         return self.reading.settings()
 
-    def data(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, split: str) -> TextData:
+    def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TextData:
         """Examples with their tokens, from the cache when they are there; says how many were cut."""
         tokens = self.reading.tokens(examples, tokenizer, split)
         return TextData(tokens=tokens, pad_id=int(tokenizer.pad_token_id), drop_start=self.drop_start)
@@ -67,14 +67,14 @@ def written_out(run: Any, encoding: Encoding) -> Any:
     return dataclasses.replace(run, generation=reading.written_out(run.generation, encoding.reading))
 
 
-def calibration(train: TextExamples, teacher: Loaded, inputs: InputSettings) -> Calibration:
+def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Calibration:
     """A few sources and targets of the training split, as tokens of the teacher's."""
 
     def batches(config: PreTrainedConfig) -> list[Inputs]:
         found = Reading.of(inputs.data, inputs.generation, [config])
         tokens = found.tokens(train.take(spread(len(train))), teacher.tokenizer, "train")
         pad, rows = int(teacher.tokenizer.pad_token_id), in_order(tokens.lengths, AT_ONCE)
-        collated = [collate_text(tokens, index, pad, pad_to=1).inputs for index in rows]
+        collated = [collate_generation(tokens, index, pad, pad_to=1).inputs for index in rows]
         # A decoder has source and target in one row.
         most = 2 * TOKENS if kind_of(config) == "decoder" else TOKENS
         return [{name: tensor[:, :most] for name, tensor in some.items()} for some in collated]

@@ -5,15 +5,21 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from stillery.data.schema.examples import Examples
-from stillery.data.schema.split_folders import PARTS, scored_part
-from stillery.data.schema.text_examples import TextExamples, TextParts, load_text, load_text_to_score
-from stillery.data.tasks.generation import TEXT_TASKS
+from stillery.data.schema.answer_texts import generation
+from stillery.data.schema.examples import Examples, Splits
+from stillery.data.schema.load import load, load_to_score
+from stillery.data.schema.split_folders import SPLITS, scored_split
+from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
 from stillery.data.tasks.glue_as_text import glue_as_text, label_words
-from stillery.data.tasks.load import load_task, load_task_to_score
+from stillery.data.tasks.load import (
+    find_generation_task,
+    load_generation_task,
+    load_generation_task_to_score,
+    load_task,
+    load_task_to_score,
+)
 from stillery.data.tasks.specification import Task
-from stillery.data.tasks.text_load import find_text_task, load_text_task, load_text_task_to_score
 from stillery.errors import UserError
 from stillery.evaluate.text_metrics import need_sacrebleu
 from stillery.jobs.config.settings import DataSettings, InputSettings
@@ -35,11 +41,11 @@ def _read(inputs: InputSettings) -> Read:
     _check_task(data)
     if data.task is None:
         assert data.data is not None
-        parts = load_text(Path(data.data), source=inputs.generation.source, target=inputs.generation.target)
+        parts = load(Path(data.data), generation(inputs.generation.source, inputs.generation.target))
     elif data.task in TASKS:
         return _glue_splits(data)
     else:
-        parts = load_text_task(data.task, _data_dir(data))
+        parts = load_generation_task(data.task, _data_dir(data))
     named = {"dev": parts.dev, "test": parts.test}
     scored = {
         name: Scored(task=parts.source, split=name, examples=examples)
@@ -49,9 +55,9 @@ def _read(inputs: InputSettings) -> Read:
     return Read(splits=parts, scored=scored)
 
 
-def read_texts(inputs: InputSettings) -> TextExamples:
+def read_texts(inputs: InputSettings) -> Examples:
     """Sources and targets for the hidden-state stage: the training split of a file, folder or task."""
-    train: TextExamples = _read(inputs).splits.train
+    train: Examples = _read(inputs).splits.train
     return train
 
 
@@ -67,19 +73,18 @@ def _to_score(inputs: InputSettings, split: str | None) -> Scoring:
     _check_task(data)
     if data.task is None:
         assert data.data is not None
-        if split is not None and split not in PARTS:
-            raise UserError(f"--part {split}: choose from {', '.join(PARTS)}")
+        if split is not None and split not in SPLITS:
+            raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
         path = Path(data.data)
-        source, target = inputs.generation.source, inputs.generation.target
-        examples = load_text_to_score(path, part=split, source=source, target=target)
-        return Scoring(scored=Scored(task=path.resolve().name, split=scored_part(path, split), examples=examples))
+        examples = load_to_score(path, generation(inputs.generation.source, inputs.generation.target), split)
+        return Scoring(scored=Scored(task=path.resolve().name, split=scored_split(path, split), examples=examples))
     if data.task in TASKS:
         task = TASKS[data.task]
         found = load_task_to_score(data.task, task.labels, split, _data_dir(data))
         more = tuple(_glue_scored(task, name, examples) for name, examples in found.more.items())
-        return Scoring(scored=_glue_scored(task, found.part, found.examples), more=more, notes=(found.source,))
-    chosen = load_text_task_to_score(data.task, split, _data_dir(data))
-    scored = Scored(task=data.task, split=chosen.part, examples=chosen.examples)
+        return Scoring(scored=_glue_scored(task, found.split, found.examples), more=more, notes=(found.source,))
+    chosen = load_generation_task_to_score(data.task, split, _data_dir(data))
+    scored = Scored(task=data.task, split=chosen.split, examples=chosen.examples)
     return Scoring(scored=scored, notes=(chosen.source,))
 
 
@@ -97,7 +102,7 @@ def _glue_splits(data: DataSettings) -> Read:
     named = {"dev": parts.dev, "test": parts.test, **parts.more}
     scored = {name: _glue_scored(task, name, examples) for name, examples in named.items() if examples is not None}
     test = scored["test"].examples if "test" in scored else None
-    found = TextParts(
+    found = Splits(
         train=glue_as_text(task, parts.train), dev=scored["dev"].examples, test=test, source=parts.source,
         note=parts.note, metrics=parts.metrics,
     )  # fmt: skip
@@ -118,8 +123,8 @@ def _glue_scored(task: Task, split: str, examples: Examples) -> Scored:
 
 
 def _check_task(data: DataSettings) -> None:
-    if data.task is not None and data.task not in TASKS and data.task not in TEXT_TASKS:
-        find_text_task(data.task)
+    if data.task is not None and data.task not in TASKS and data.task not in GENERATION_TASKS:
+        find_generation_task(data.task)
 
 
 def _data_dir(data: DataSettings) -> Path | None:

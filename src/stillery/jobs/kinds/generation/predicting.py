@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
-from stillery.data.schema.text_examples import TextExamples
 from stillery.evaluate.generate import generate
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
@@ -19,15 +19,14 @@ _TOGETHER = 4
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, text=inputs.generation.source, sources=True)
+    return open_texts(path, generation(source=inputs.generation.source))
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
     """The generated texts, and how many sources were cut."""
-    loaded, encoding, some = reader.loaded, reader.encoding, rows.examples
-    examples = TextExamples(ids=some.ids, sources=some.texts, targets=None, origin=some.source)
+    loaded, encoding, examples = reader.loaded, reader.encoding, rows.examples
     with quiet():
-        prompts = encoding.reading.prompts(examples, loaded.tokenizer, some.source)
+        prompts = encoding.reading.prompts(examples, loaded.tokenizer, examples.source)
     texts = generate(
         loaded.model, loaded.tokenizer, prompts, decoding=encoding.decoding, batch_size=reader.batch_size,
         progress=False,

@@ -9,10 +9,10 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_encode import PROMPT, TextTokens, check_room, prompts
-from stillery.data.tokens.text_token_cache import cached_text_tokens
+from stillery.data.tokens.encode_generation import PROMPT, GenerationFormat, GenerationTokens, check_room, prompts
+from stillery.data.tokens.token_cache import cached_generation_tokens
 from stillery.errors import UserError
 from stillery.jobs.config.inherited import prefix_of
 from stillery.jobs.config.settings import DataSettings, GenerationSettings
@@ -69,28 +69,33 @@ class Reading:
         around = {"prompt": self.prompt} if self.kind == "decoder" else {"prefix": self.prefix}
         return {"max_length": self.max_source, "max_target_length": self.max_target, **around}
 
+    @property
+    def form(self) -> GenerationFormat:
+        """The same as the tokeniser takes it."""
+        return GenerationFormat(
+            kind=self.kind,
+            max_source=self.max_source,
+            max_target=self.max_target,
+            prompt=self.prompt,
+            prefix=self.prefix,
+        )
+
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
         """Refuse a prompt or prefix that leaves no room for a source."""
-        check_room(tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix)
+        check_room(tokenizer, self.form)
 
-    def tokens(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, split: str) -> TextTokens:
+    def tokens(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> GenerationTokens:
         """Sources and targets, from the cache when they are there; says how many were cut."""
-        tokens = cached_text_tokens(
-            examples, tokenizer, self.kind, max_source=self.max_source, max_target=self.max_target, prompt=self.prompt,
-            prefix=self.prefix, description=f"tokenise {split}",
-        )  # fmt: skip
+        tokens = cached_generation_tokens(examples, tokenizer, self.form, f"tokenise {split}")
         for what, cut, limit in (("sources", tokens.cut_sources, self.max_source),
                                  ("targets", tokens.cut_targets, self.max_target)):  # fmt: skip
             if cut:
                 say(f"{split}: {cut} of {len(examples)} {what} are longer than {limit} tokens and were cut")
         return tokens
 
-    def prompts(self, examples: TextExamples, tokenizer: PreTrainedTokenizerBase, split: str) -> Tokens:
+    def prompts(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Tokens:
         """What a model is given to write from."""
-        return prompts(
-            examples, tokenizer, self.kind, max_source=self.max_source, prompt=self.prompt, prefix=self.prefix,
-            description=f"tokenise {split}",
-        )  # fmt: skip
+        return prompts(examples, tokenizer, self.form, f"tokenise {split}")
 
 
 def meant_for(config: PreTrainedConfig, writing: GenerationSettings) -> GenerationSettings:

@@ -16,10 +16,11 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from stillery.data.readers.formats import format_of
 from stillery.data.readers.writer import write_rows
+from stillery.data.schema.answer_texts import references_of
 from stillery.data.schema.labels import Labels
 from stillery.data.tasks.glue_as_text import MIDDLE, written_scores
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate
 from stillery.evaluate.report import evaluation
@@ -79,7 +80,7 @@ def written_by(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
     prompts: Tokens,
-    tokens: TextTokens | None,
+    tokens: GenerationTokens | None,
     decoding: Decoding,
     *,
     batch_size: int,
@@ -96,7 +97,7 @@ def written_by(
 
 
 def written_by_teacher(
-    teacher: Loaded, scored: Scored, tokens: TextTokens, reading: Reading, decoding: Decoding, *, batch_size: int
+    teacher: Loaded, scored: Scored, tokens: GenerationTokens, reading: Reading, decoding: Decoding, *, batch_size: int
 ) -> Written:
     """The same of a run's teacher; what it wrote in an earlier run is read from the cache."""
     split = scored.split or ""
@@ -111,7 +112,7 @@ def written_by_teacher(
 def _loss(
     model: PreTrainedModel,
     tokenizer: PreTrainedTokenizerBase,
-    tokens: TextTokens | None,
+    tokens: GenerationTokens | None,
     batch_size: int,
     description: str,
 ) -> float | None:
@@ -146,7 +147,7 @@ def _both(student: Written, teacher: Written) -> list[tuple[str, str]]:
 
 
 def _texts(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
-    references = scored.examples.right_texts()
+    references = references_of(scored.examples)
     scores = text_scores(student.outputs, references)
     found: dict[str, Any] = {
         "task": scored.task,
@@ -196,11 +197,11 @@ def _chosen(outputs: Sequence[str], words: Sequence[str], gold: NDArray[Any], la
 def write_outputs(path: Path, scored: Scored, student: Written, teacher: Written | None = None) -> None:
     """Write every example with what was written: `id`, `source`, `references`, `output`, and the teacher's."""
     right: Mapping[str, Sequence[Any]] = {}
-    if scored.examples.targets is not None:
-        right = {"references": scored.examples.right_texts()}
+    if scored.examples.get("target") is not None:
+        right = {"references": references_of(scored.examples)}
     columns: dict[str, Sequence[Any]] = {
         "id": list(scored.examples.ids),
-        "source": scored.examples.sources.to_pylist(),
+        "source": scored.examples["source"].to_pylist(),
         **right,
         "output": student.outputs,
         **({"teacher_output": teacher.outputs} if teacher else {}),

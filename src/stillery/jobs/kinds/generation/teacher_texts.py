@@ -15,8 +15,8 @@ import transformers
 
 from stillery.data.cache.arrays import Arrays, read_arrays, write_arrays
 from stillery.data.cache.folder import Cache, find_cache
-from stillery.data.schema.text_examples import TextExamples
-from stillery.data.tokens.text_encode import TextTokens, with_targets
+from stillery.data.schema.examples import Examples
+from stillery.data.tokens.encode_generation import GenerationTokens, with_targets
 from stillery.data.tokens.token_cache import described
 from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, end_ids, generate_ids
@@ -48,7 +48,7 @@ class TeacherTexts:
         empty: how many are empty.
     """
 
-    tokens: TextTokens
+    tokens: GenerationTokens
     sources: int
     cut: int
     empty: int
@@ -72,7 +72,7 @@ def rewrite(prepared: Prepared) -> tuple[TextData, dict[str, Any]] | None:
 
 
 def teacher_texts(
-    teacher: Loaded, examples: TextExamples, reading: Reading, decoding: Decoding, batch_size: int
+    teacher: Loaded, examples: Examples, reading: Reading, decoding: Decoding, batch_size: int
 ) -> TeacherTexts:
     """The examples with what the teacher writes for each source as target, token by token as it wrote them.
 
@@ -80,7 +80,7 @@ def teacher_texts(
     occurs again, as it does where several texts are right, is written from once. A text that was cut off has no end
     token: that it ends there is not the teacher's word.
     """
-    keys = [_key(source) for source in examples.sources.to_pylist()]
+    keys = [_key(source) for source in examples["source"].to_pylist()]
     written, _ = _written(teacher, examples, keys, reading, decoding, batch_size, "train")
     texts = {key: text[: reading.max_target] for key, text in written.items()}
     ends = set(end_ids(teacher.model, teacher.tokenizer))
@@ -104,17 +104,17 @@ def teacher_texts(
 
 
 def teacher_outputs(
-    teacher: Loaded, examples: TextExamples, reading: Reading, decoding: Decoding, batch_size: int, part: str
+    teacher: Loaded, examples: Examples, reading: Reading, decoding: Decoding, batch_size: int, part: str
 ) -> tuple[list[str], int]:
     """What the teacher writes for each example, and for how many sources it did so now and not in an earlier run."""
-    keys = [_key(source) for source in examples.sources.to_pylist()]
+    keys = [_key(source) for source in examples["source"].to_pylist()]
     written, new = _written(teacher, examples, keys, reading, decoding, batch_size, part)
     return [_decoded(teacher, written[key]) for key in keys], new
 
 
 def _written(
     teacher: Loaded,
-    examples: TextExamples,
+    examples: Examples,
     keys: list[int],
     reading: Reading,
     decoding: Decoding,

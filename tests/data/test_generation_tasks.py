@@ -10,10 +10,17 @@ import pyarrow as pa
 import pytest
 from glue_slices import write_parquet, write_tsv
 
-from stillery.data.schema.examples import Examples
+from stillery.data.schema.answer_texts import references_of
+from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.tasks.glue_as_text import GLUE_FORMATS, glue_as_text, label_words
-from stillery.data.tasks.load import TASKS, find_task, load_task
-from stillery.data.tasks.text_load import TEXT_TASKS, load_text_task, load_text_task_to_score
+from stillery.data.tasks.load import (
+    GENERATION_TASKS,
+    TASKS,
+    find_task,
+    load_generation_task,
+    load_generation_task_to_score,
+    load_task,
+)
 from stillery.errors import UserError
 from stillery.evaluate.text_metrics import label_accuracy
 
@@ -39,16 +46,16 @@ def captions(part, count, languages=("en", "de", "fr")):
 def test_multi30k(tmp_path):
     for part, count in (("train", 5), ("dev", 2), ("test_2016_flickr", 3)):
         write_parquet(tmp_path / "multi30k" / f"{part}.parquet", **captions(part, count), idx=list(range(count)))
-    german, french = (load_text_task(f"multi30k-en-{language}", tmp_path) for language in ("de", "fr"))
+    german, french = (load_generation_task(f"multi30k-en-{language}", tmp_path) for language in ("de", "fr"))
     assert (len(german.train), len(german.dev), len(german.test)) == (5, 2, 3)
-    assert german.train.sources[4].as_py() == french.train.sources[4].as_py() == "train en 4"
-    assert (german.train.targets[4].as_py(), french.train.targets[4].as_py()) == ("train de 4", "train fr 4")
-    assert german.train.ids[4] == "multi30k-en-de-train-5" and german.train.references is None
+    assert german.train["source"][4].as_py() == french.train["source"][4].as_py() == "train en 4"
+    assert (german.train["target"][4].as_py(), french.train["target"][4].as_py()) == ("train de 4", "train fr 4")
+    assert german.train.ids[4] == "multi30k-en-de-train-5" and "references" not in german.train.columns
     assert german.metrics == ("bleu", "chrf") and german.source == "multi30k-en-de"
     assert "multi30k-en-de is read from multi30k in the data folder (train.parquet" in german.note
-    scored = load_text_task_to_score("multi30k-en-fr", data_dir=tmp_path)
-    assert scored.part == "test" and scored.examples.right_texts()[2] == ["test_2016_flickr fr 2"]
-    assert load_text_task_to_score("multi30k-en-fr", "dev", tmp_path).examples.ids == french.dev.ids
+    scored = load_generation_task_to_score("multi30k-en-fr", data_dir=tmp_path)
+    assert scored.split == "test" and references_of(scored.examples)[2] == ["test_2016_flickr fr 2"]
+    assert load_generation_task_to_score("multi30k-en-fr", "dev", tmp_path).examples.ids == french.dev.ids
 
 
 @pytest.mark.parametrize("suffix", ["parquet", "jsonl", "tsv"])
@@ -63,14 +70,14 @@ def test_wmt16(tmp_path, suffix):
         else:
             folder.mkdir(exist_ok=True)
             (folder / f"{part}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    parts = load_text_task("wmt16-en-ro", tmp_path)
+    parts = load_generation_task("wmt16-en-ro", tmp_path)
     assert (len(parts.train), len(parts.dev), len(parts.test)) == (18, 2, 20)
     assert "no dev file: 2 of the train rows are held out" in parts.note
     row = parts.dev.ids[0].removeprefix("wmt16-en-ro-train-")
-    assert parts.dev.sources[0].as_py() == f"english {int(row) - 1}"
-    assert parts.dev.targets[0].as_py() == f"romanian {int(row) - 1}"
-    assert load_text_task_to_score("wmt16-en-ro", "dev", tmp_path).examples.fingerprint == parts.dev.fingerprint
-    assert load_text_task_to_score("wmt16-en-ro", "train", tmp_path).examples.ids == parts.train.ids
+    assert parts.dev["source"][0].as_py() == f"english {int(row) - 1}"
+    assert parts.dev["target"][0].as_py() == f"romanian {int(row) - 1}"
+    assert load_generation_task_to_score("wmt16-en-ro", "dev", tmp_path).examples.fingerprint == parts.dev.fingerprint
+    assert load_generation_task_to_score("wmt16-en-ro", "train", tmp_path).examples.ids == parts.train.ids
 
 
 def test_dart_with_and_without_train(tmp_path):
@@ -81,28 +88,28 @@ def test_dart_with_and_without_train(tmp_path):
     }
     for part in ("dev", "test"):
         write_parquet(tmp_path / "dart" / f"{part}.parquet", **columns)
-    found = load_text_task_to_score("dart", data_dir=tmp_path)
-    assert found.part == "test" and "test without 2 rows that lack a source or a target" in found.source
+    found = load_generation_task_to_score("dart", data_dir=tmp_path)
+    assert found.split == "test" and "test without 2 rows that lack a source or a target" in found.source
     scored = found.examples
-    assert scored.ids == ("dart-test-1", "dart-test-2") and scored.sources[0].as_py() == LINE
-    assert scored.right_texts() == [["one", "two"], ["three"]] and scored.targets.to_pylist() == ["one", "three"]
+    assert scored.ids == ("dart-test-1", "dart-test-2") and scored["source"][0].as_py() == LINE
+    assert references_of(scored) == [["one", "two"], ["three"]] and scored["target"].to_pylist() == ["one", "three"]
     with pytest.raises(UserError, match=r"dart: no train part in dart in the data folder.*stillery tasks fetch dart"):
-        load_text_task("dart", tmp_path)
+        load_generation_task("dart", tmp_path)
     with pytest.raises(UserError, match=r"dart: no train part in .*; choose from dev, test"):
-        load_text_task_to_score("dart", "train", tmp_path)
+        load_generation_task_to_score("dart", "train", tmp_path)
     write_parquet(tmp_path / "dart" / "train.parquet", **columns)
-    parts = load_text_task("dart", tmp_path)
+    parts = load_generation_task("dart", tmp_path)
     assert parts.train.ids == ("dart-train-1#1", "dart-train-1#2", "dart-train-2#1")
-    assert parts.train.targets.to_pylist() == ["one", "two", "three"]
-    assert parts.dev.references is not None and "train without 2 rows that lack a source or a target" in parts.note
+    assert parts.train["target"].to_pylist() == ["one", "two", "three"]
+    assert "references" in parts.dev.columns and "train without 2 rows that lack a source or a target" in parts.note
 
 
 def test_webnlg_writes_names_as_words(tmp_path):
     for part in ("train", "dev", "test"):
         write_parquet(tmp_path / "webnlg" / f"{part}.parquet", tripleset=[json.dumps(CITY)], references=[["a", "b"]])
-    parts = load_text_task("webnlg", tmp_path)
-    assert parts.dev.sources.to_pylist() == ["<H> Aarhus Airport <R> city Served <T> Aarhus, Denmark"]
-    assert len(parts.train) == 2 and parts.test.right_texts() == [["a", "b"]]
+    parts = load_generation_task("webnlg", tmp_path)
+    assert parts.dev["source"].to_pylist() == ["<H> Aarhus Airport <R> city Served <T> Aarhus, Denmark"]
+    assert len(parts.train) == 2 and references_of(parts.test) == [["a", "b"]]
 
 
 def put(hub, repo, name, rows, revision):
@@ -140,25 +147,25 @@ ON_THE_HUB = {
 @pytest.mark.parametrize("name", ON_THE_HUB)
 def test_the_hubs_layouts(hub, name):
     form, rows, (source, right) = ON_THE_HUB[name]
-    task = TEXT_TASKS[name]
+    task = GENERATION_TASKS[name]
     for split in ("train", "validation", "test"):
         put(hub, task.hub.repo, form.format(split), rows, task.hub.revision)
-    scored = load_text_task_to_score(name).examples
-    assert (scored.sources[0].as_py(), scored.right_texts()[0]) == (source, right)
+    scored = load_generation_task_to_score(name).examples
+    assert (scored["source"][0].as_py(), references_of(scored)[0]) == (source, right)
     if name == "webnlg":
-        assert scored.right_texts()[1] == ["alone"]
-    assert f"({task.hub.repo}, revision 111059e)" in load_text_task(name).note
+        assert references_of(scored)[1] == ["alone"]
+    assert f"({task.hub.repo}, revision 111059e)" in load_generation_task(name).note
 
 
 def test_what_is_wrong_is_one_line(tmp_path):
     with pytest.raises(UserError, match="no task 'drat' of writing text; did you mean 'dart'"):
-        load_text_task("drat")
+        load_generation_task("drat")
     with pytest.raises(UserError, match="dart is a task of writing text; classifiers are for cola"):
         load_task("dart")
     with pytest.raises(UserError, match="no part 'tset'"):
-        load_text_task_to_score("dart", "tset")
+        load_generation_task_to_score("dart", "tset")
     with pytest.raises(UserError) as error:
-        load_text_task("multi30k-en-fr", tmp_path)
+        load_generation_task("multi30k-en-fr", tmp_path)
     assert error.value.lines == (
         f"multi30k-en-fr: no data found ({tmp_path} has no folder Multi30k or multi30k with its files): "
         "give --data-dir DIR with DIR/multi30k/train.parquet",
@@ -166,35 +173,37 @@ def test_what_is_wrong_is_one_line(tmp_path):
     folder = tmp_path / "multi30k"
     write_parquet(folder / "train.parquet", **captions("train", 3, ("en", "de")))
     with pytest.raises(UserError, match=r"train.parquet: multi30k-en-fr needs a column 'fr'; the file has en, de"):
-        load_text_task("multi30k-en-fr", tmp_path)
+        load_generation_task("multi30k-en-fr", tmp_path)
     write_parquet(folder / "train.parquet", en=["x"], fr=[["y"]])
     with pytest.raises(UserError, match=r"train.parquet: column 'fr' holds list<.*> values, not text"):
-        load_text_task("multi30k-en-fr", tmp_path)
+        load_generation_task("multi30k-en-fr", tmp_path)
     write_parquet(
         tmp_path / "dart" / "test.parquet", tripleset=[json.dumps(TRIPLES), '[["a", "b"]]'], references=["x", "y"]
     )
     with pytest.raises(UserError, match=r"test.parquet, row 2: column 'tripleset' is no list of triples"):
-        load_text_task_to_score("dart", data_dir=tmp_path)
+        load_generation_task_to_score("dart", data_dir=tmp_path)
     write_parquet(tmp_path / "dart" / "test.parquet", tripleset=["[]"], references=[["x"]])
     with pytest.raises(UserError, match="no row has a source and a target"):
-        load_text_task_to_score("dart", data_dir=tmp_path)
+        load_generation_task_to_score("dart", data_dir=tmp_path)
     write_parquet(tmp_path / "dart" / "test.parquet", text=["x"])
     with pytest.raises(UserError, match="dart needs the columns tripleset and references; the file has text"):
-        load_text_task_to_score("dart", data_dir=tmp_path)
+        load_generation_task_to_score("dart", data_dir=tmp_path)
 
 
 def test_names_and_prefixes():
-    assert list(TEXT_TASKS) == ["dart", "webnlg", "wmt16-en-ro", "multi30k-en-de", "multi30k-en-fr"]
-    assert not set(TEXT_TASKS) & set(TASKS)
-    assert TEXT_TASKS["wmt16-en-ro"].prefix == "translate English to Romanian: "
-    assert TEXT_TASKS["multi30k-en-fr"].hub is None and len(TEXT_TASKS) == 5
+    assert list(GENERATION_TASKS) == ["dart", "webnlg", "wmt16-en-ro", "multi30k-en-de", "multi30k-en-fr"]
+    assert not set(GENERATION_TASKS) & set(TASKS)
+    assert GENERATION_TASKS["wmt16-en-ro"].prefix == "translate English to Romanian: "
+    assert GENERATION_TASKS["multi30k-en-fr"].hub is None and len(GENERATION_TASKS) == 5
 
 
 def glue(pairs, labels):
     return Examples(
         ids=tuple(f"e{row}" for row in range(len(labels))),
-        texts=pa.array([f"first {row}" for row in range(len(labels))], pa.large_string()),
-        pairs=pa.array([f"second {row}" for row in range(len(labels))], pa.large_string()) if pairs else None,
+        columns=columns_of(
+            text=pa.array([f"first {row}" for row in range(len(labels))], pa.large_string()),
+            text_pair=pa.array([f"second {row}" for row in range(len(labels))], pa.large_string()) if pairs else None,
+        ),
         labels=np.asarray(labels),
         source="glue dev",
     )
@@ -217,28 +226,28 @@ def test_glue_as_text(name, source, words):
     classes = list(range(len(words)))
     some = glue(task.has_pairs, classes)
     text = glue_as_text(task, some)
-    assert text.sources[1].as_py() == source and tuple(text.targets.to_pylist()) == words == label_words(task)
-    assert (text.ids, text.origin, text.references) == (some.ids, "glue dev", None)
-    assert label_accuracy(text.targets.to_pylist(), label_words(task)).tolist() == classes
+    assert text["source"][1].as_py() == source and tuple(text["target"].to_pylist()) == words == label_words(task)
+    assert (text.ids, text.source, list(text.columns)) == (some.ids, "glue dev", ["source", "target"])
+    assert label_accuracy(text["target"].to_pylist(), label_words(task)).tolist() == classes
 
 
 def test_scores_as_text():
     task = find_task("stsb")
     scores = np.array([0.0, 0.1, 0.3, 0.5, 2.6, 2.57, 3.0, 4.9, 5.0], dtype=np.float32)
     text = glue_as_text(task, glue(True, scores))
-    assert text.sources[0].as_py() == "stsb sentence1: first 0 sentence2: second 0"
+    assert text["source"][0].as_py() == "stsb sentence1: first 0 sentence2: second 0"
     # Halves go to the even multiple of 0.2.
-    assert text.targets.to_pylist() == ["0.0", "0.0", "0.4", "0.4", "2.6", "2.6", "3.0", "4.8", "5.0"]
+    assert text["target"].to_pylist() == ["0.0", "0.0", "0.4", "0.4", "2.6", "2.6", "3.0", "4.8", "5.0"]
     words = label_words(task)
     assert (len(words), words[0], words[13], words[-1]) == (26, "0.0", "2.6", "5.0")
-    back = label_accuracy(text.targets.to_pylist(), words) / 5
+    back = label_accuracy(text["target"].to_pylist(), words) / 5
     assert np.abs(back - scores).max() <= 0.1 + 1e-6
 
 
 def test_glue_without_labels_and_other_tasks():
     some = glue(True, [0, 1])
-    bare = Examples(ids=some.ids, texts=some.texts, pairs=some.pairs, labels=None, source="t")
-    assert glue_as_text(find_task("rte"), bare).targets is None
+    bare = Examples(ids=some.ids, columns=some.columns, source="t")
+    assert glue_as_text(find_task("rte"), bare).get("target") is None
     assert set(GLUE_FORMATS) == {name for name, task in TASKS.items() if task.submissions}
     with pytest.raises(UserError, match="paws has no form as text to text; T5 has cola, sst2"):
         glue_as_text(find_task("paws"), some)

@@ -1,4 +1,4 @@
-"""One part of a named task, read from its files into examples."""
+"""One split of a task of classification, read from the files of its benchmark into examples."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stillery.data.readers.benchmark_tsv import Rows, read_raw, unwrapped
 from stillery.data.readers.files import read_batches
 from stillery.data.readers.row_numbers import at_rows
-from stillery.data.schema.examples import Examples
+from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.schema.labels import encode, label_name
+from stillery.data.tasks.benchmark_texts import filled, texts_of
 from stillery.data.tasks.layouts import Files
 from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
 
-__all__ = ["has_labels", "read_part", "read_texts"]
+__all__ = ["has_labels", "read_split", "read_texts"]
 
 LABEL_COLUMNS = ("label", "gold_label", "is_duplicate", "Quality", "score")
 NO_LABEL = (None, "-", "-1")
@@ -29,49 +29,49 @@ RAW = (".tsv", ".tsv.gz", ".txt")
 
 
 def has_labels(task: Task, files: Files) -> bool:
-    """Whether the part has labels; the leaderboard's test parts have none, or -1 for each."""
+    """Whether the split has labels; the leaderboard's test splits have none, or -1 for each."""
     first = next(_rows(task, files.paths[0]))
     column = _label_column(first.batch)
     return column is not None and any(label_name(value) not in NO_LABEL for value in first.batch[column].to_pylist())
 
 
-def read_part(task: Task, part: str, files: Files, *, need_labels: bool = True) -> tuple[Examples, str]:
-    """The labelled rows of a part with class indices in the task's order, and what was left out, in words.
+def read_split(task: Task, split: str, files: Files, need_labels: bool = True) -> tuple[Examples, str]:
+    """The labelled rows of a split with class indices in the task's order, and what was left out, in words.
 
     Without `need_labels` all rows with a text, and no labels.
     """
     read = [_read(task, path, files) for path in files.paths]
     rows, texts, pairs = _joined(read)
-    where = f"{task.name} {part}"
+    where = f"{task.name} {split}"
     values = [value for one in read for value in one.values or [None] * len(one.rows)]
     labelled = np.array([not need_labels or label_name(value) not in NO_LABEL for value in values], dtype=bool)
-    filled = _filled(texts) if pairs is None else _filled(texts) | _filled(pairs)
-    kept = np.flatnonzero(labelled & filled)
+    there = filled(texts) if pairs is None else filled(texts) | filled(pairs)
+    kept = np.flatnonzero(labelled & there)
     if not labelled.any():
         raise UserError(f"{files.paths[0]}: no row has a label, and {where} needs them; copy the file again")
     left_out = [f"{count} {what}" for count, what in (
         (sum(len(one.ragged) for one in read), "rows with too many or too few columns"),
         (int((~labelled).sum()), "rows without a label"),
-        (int((labelled & ~filled).sum()), "rows without a text"),
+        (int((labelled & ~there).sum()), "rows without a text"),
     ) if count]  # fmt: skip
     examples = Examples(
-        ids=_ids(task, part, rows[kept]),
-        texts=texts.take(pa.array(kept)),
-        pairs=None if pairs is None else pairs.take(pa.array(kept)),
+        ids=_ids(task, split, rows[kept]),
+        columns={role: column.take(pa.array(kept)) for role, column in columns_of(text=texts, text_pair=pairs).items()},
         labels=_encoded([values[row] for row in kept], task, files.paths[0].name) if need_labels else None,
         source=where,
     )
-    return examples, f"{part} without {', '.join(left_out)}" if left_out else ""
+    return examples, f"{split} without {', '.join(left_out)}" if left_out else ""
 
 
-def read_texts(task: Task, part: str, files: Files) -> Examples:
-    """Every row of a part, in the order of its files and without labels, as a leaderboard counts them."""
+def read_texts(task: Task, split: str, files: Files) -> Examples:
+    """Every row of a split, in the order of its files and without labels, as a leaderboard counts them."""
     read = [_read(task, path, files) for path in files.paths]
     for path, one in zip(files.paths, read, strict=True):
         if one.ragged:
             raise UserError(f"{at_rows(path.name, one.ragged)}: too many or too few columns; copy the file again")
     rows, texts, pairs = _joined(read)
-    return Examples(ids=_ids(task, part, rows), texts=texts, pairs=pairs, labels=None, source=f"{task.name} {part}")
+    columns = columns_of(text=texts, text_pair=pairs)
+    return Examples(ids=_ids(task, split, rows), columns=columns, source=f"{task.name} {split}")
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -140,11 +140,8 @@ def _label_column(batch: pa.RecordBatch) -> str | None:
 
 
 def _texts(task: Task, batch: pa.RecordBatch, name: str, path: Path) -> pa.Array:
-    try:
-        texts = pc.fill_null(batch.column(name).cast(pa.large_string()), "")
-        return pa.array(map(unwrapped, texts.to_pylist()), type=texts.type) if task.literals else texts
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UserError(f"{path}: column {name!r} holds {batch.column(name).type} values, not text") from None
+    texts = texts_of(batch.column(name), name, path)
+    return pa.array(map(unwrapped, texts.to_pylist()), type=texts.type) if task.literals else texts
 
 
 def _joined(read: Sequence[_Read]) -> tuple[NDArray[np.int64], pa.Array, pa.Array | None]:
@@ -155,14 +152,8 @@ def _joined(read: Sequence[_Read]) -> tuple[NDArray[np.int64], pa.Array, pa.Arra
     return rows, columns[0], columns[1] if len(columns) > 1 else None
 
 
-def _ids(task: Task, part: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
-    return tuple(f"{task.name}-{part}-{row}" for row in rows)
-
-
-def _filled(texts: pa.Array) -> NDArray[np.bool_]:
-    filled = pc.not_equal(pc.utf8_trim_whitespace(texts), "")
-    found: NDArray[np.bool_] = filled.to_numpy(zero_copy_only=False)
-    return found
+def _ids(task: Task, split: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
+    return tuple(f"{task.name}-{split}-{row}" for row in rows)
 
 
 def _encoded(values: Sequence[Any], task: Task, where: str) -> NDArray[Any]:

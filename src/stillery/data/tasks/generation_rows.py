@@ -1,4 +1,4 @@
-"""One part of a named task of writing text, read from its files into examples."""
+"""One split of a task of generating text, read from the files of its benchmark into examples."""
 
 from __future__ import annotations
 
@@ -14,20 +14,21 @@ import pyarrow.compute as pc
 
 from stillery.data.readers.files import read_batches
 from stillery.data.readers.row_numbers import at
-from stillery.data.schema.text_examples import TextExamples
-from stillery.data.schema.text_table import TEXTS
-from stillery.data.tasks.generation import TextTask
+from stillery.data.schema.examples import Examples, columns_of
+from stillery.data.schema.values import TEXTS
+from stillery.data.tasks.benchmark_texts import filled, texts_of
 from stillery.data.tasks.layouts import Files
+from stillery.data.tasks.specification import GenerationTask
 from stillery.errors import UserError
 
-__all__ = ["linearised", "read_text_part"]
+__all__ = ["linearised", "read_split"]
 
 Triple = Sequence[str]
 WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
-def read_text_part(task: TextTask, part: str, files: Files) -> tuple[TextExamples, str]:
-    """The rows of a part that have a source and a target, and what was left out, in words.
+def read_split(task: GenerationTask, split: str, files: Files) -> tuple[Examples, str]:
+    """The rows of a split that have a source and a target, and what was left out, in words.
 
     Empty texts among several references are left out too.
     """
@@ -41,21 +42,22 @@ def read_text_part(task: TextTask, part: str, files: Files) -> tuple[TextExample
     sources = pa.concat_arrays([some for some, _ in chunks])
     references = pa.concat_arrays([some for _, some in chunks])
     sizes = pc.list_value_length(references).to_numpy()
-    filled = pc.not_equal(pc.utf8_trim_whitespace(sources), "").to_numpy(zero_copy_only=False)
-    kept = np.flatnonzero(filled & (sizes > 0))
+    kept = np.flatnonzero(filled(sources) & (sizes > 0))
     if not len(kept):
         raise UserError(f"{files.paths[0]}: no row has a source and a target; copy the file again")
     chosen = pa.array(kept)
     references = references.take(chosen)
     left = len(sources) - len(kept)
-    examples = TextExamples(
-        ids=tuple(f"{task.name}-{part}-{row + 1}" for row in kept),
-        sources=sources.take(chosen),
-        targets=pc.list_element(references, 0),
-        references=references if task.languages is None else None,
-        origin=f"{task.name} {part}",
+    examples = Examples(
+        ids=tuple(f"{task.name}-{split}-{row + 1}" for row in kept),
+        columns=columns_of(
+            source=sources.take(chosen),
+            target=pc.list_element(references, 0),
+            references=references if task.languages is None else None,
+        ),
+        source=f"{task.name} {split}",
     )
-    return examples, f"{part} without {left} rows that lack a source or a target" if left else ""
+    return examples, f"{split} without {left} rows that lack a source or a target" if left else ""
 
 
 def linearised(triples: Sequence[Triple], plain: bool = False) -> str:
@@ -79,7 +81,7 @@ def _worded(name: str) -> str:
     return " ".join(name.strip().strip('"').replace("_", " ").split())
 
 
-def _translations(task: TextTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:
+def _translations(task: GenerationTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:
     """The two languages' columns, or the two fields of a column `translation`."""
     assert task.languages is not None
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
@@ -91,20 +93,13 @@ def _translations(task: TextTask, batch: pa.RecordBatch, path: Path, before: int
         raise UserError(
             f"{path}: {task.name} needs a column {missing[0]!r}; the file has {', '.join(batch.schema.names)}"
         )
-    source, target = (_texts(columns[name], name, path) for name in task.languages)
-    filled = pc.not_equal(pc.utf8_trim_whitespace(target), "").to_numpy(zero_copy_only=False)
-    offsets = np.concatenate([[0], np.cumsum(filled)]).astype(np.int32)
-    return source, pa.ListArray.from_arrays(pa.array(offsets), target.filter(pa.array(filled)))
+    source, target = (texts_of(columns[name], name, path) for name in task.languages)
+    there = filled(target)
+    offsets = np.concatenate([[0], np.cumsum(there)]).astype(np.int32)
+    return source, pa.ListArray.from_arrays(pa.array(offsets), target.filter(pa.array(there)))
 
 
-def _texts(column: pa.Array, name: str, path: Path) -> pa.Array:
-    try:
-        return pc.fill_null(column.cast(pa.large_string()), "")
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise UserError(f"{path}: column {name!r} holds {column.type} values, not text") from None
-
-
-def _described(task: TextTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:
+def _described(task: GenerationTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:
     """Triples in one line, and the sentences that are right for them."""
     names = batch.schema.names
     column = next((name for name in ("tripleset", "input") if name in names), None)

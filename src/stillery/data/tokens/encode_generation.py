@@ -1,4 +1,4 @@
-"""Token ids of sources and of the texts to be written from them, for encoder-decoders and decoders."""
+"""Token ids of sources and of the texts to be generated from them, for encoder-decoders and decoders."""
 
 from __future__ import annotations
 
@@ -13,23 +13,51 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 from transformers import BatchEncoding, PreTrainedTokenizerBase
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise_with
 from stillery.errors import UserError
 
-__all__ = ["PROMPT", "TextTokens", "check_room", "end_of", "prompts", "tokenise_text", "with_targets"]
+__all__ = [
+    "PROMPT",
+    "GenerationFormat",
+    "GenerationTokens",
+    "check_room",
+    "end_of",
+    "prompts",
+    "tokenise_generation",
+    "with_targets",
+]
 
 PROMPT = "{source}\n"
-"""What a decoder is shown before it writes, unless something else is asked for."""
+"""What a decoder is given to generate from, unless something else is asked for."""
 
 SOURCE = "{source}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class GenerationFormat:
+    """How sources and targets become tokens of one kind of model.
+
+    Args:
+        kind: "encoder-decoder" or "decoder".
+        max_source: the most tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
+        max_target: the most tokens of a target, end token included.
+        prompt: a decoder's prompt, with {source} where the source goes.
+        prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
+    """
+
+    kind: str
+    max_source: int
+    max_target: int
+    prompt: str = PROMPT
+    prefix: str = ""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class TextTokens:
+class GenerationTokens:
     """Token ids of examples, in flat arrays.
 
-    For an encoder-decoder `source` holds what the encoder reads and `target` what the decoder is to write, its end
+    For an encoder-decoder `source` holds what the encoder reads and `target` what the decoder is to generate, its end
     token included. For a decoder `source` holds prompt, target and end token in one row, and `prompt_lengths` how many
     of its tokens are the prompt; `target` is None. `cut_sources` and `cut_targets` count what was too long.
     """
@@ -65,52 +93,26 @@ class TextTokens:
         return self.decoder_lengths if self.encoder_lengths is None else self.encoder_lengths + self.decoder_lengths
 
 
-def tokenise_text(
-    examples: TextExamples,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: str,
-    *,
-    max_source: int,
-    max_target: int,
-    prompt: str = PROMPT,
-    prefix: str = "",
-    description: str = "tokenise",
-) -> TextTokens:
+def tokenise_generation(
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
+) -> GenerationTokens:
     """Tokenise sources and targets as a model of this kind is trained on them.
 
     Every target ends with the end token, cut or not. An encoder-decoder's target is what the tokenizer makes of a
-    `text_target`; the token a decoder starts with is not part of it, but BART's `<s>`, which it writes first, is. A
+    `text_target`; the token a decoder starts with is not part of it, but BART's `<s>`, which it generates first, is. A
     decoder's prompt and target are tokenised apart and joined, so that generation starts from exactly the tokens that
     training had before the target.
-
-    Args:
-        examples: what to tokenise; they need targets.
-        tokenizer: the model's own.
-        kind: "encoder-decoder" or "decoder".
-        max_source: the most tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
-        max_target: the most tokens of a target, end token included.
-        prompt: a decoder's prompt, with {source} where the source goes.
-        prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
-        description: what the progress bar is called.
     """
-    if examples.targets is None:
+    if examples.get("target") is None:
         raise UserError(
-            f"{examples.origin}: there are no targets to learn from; name their column, or have them written"
+            f"{examples.source}: there are no targets to learn from; name their column, or have them written"
         )
-    source = prompts(
-        examples,
-        tokenizer,
-        kind,
-        max_source=max_source,
-        prompt=prompt,
-        prefix=prefix,
-        description=f"{description} sources",
-    )
+    source = prompts(examples, tokenizer, form, f"{description} sources")
     title = f"{description} targets"
-    if kind == "decoder":
-        return _one_row(examples, tokenizer, source, max_target, title)
-    target = _targets(examples.targets, tokenizer, max_target, title, target=True)
-    return TextTokens(
+    if form.kind == "decoder":
+        return _one_row(examples, tokenizer, source, form.max_target, title)
+    target = _targets(examples["target"], tokenizer, form.max_target, title, target=True)
+    return GenerationTokens(
         ids=examples.ids,
         source=source,
         target=target,
@@ -121,54 +123,45 @@ def tokenise_text(
 
 
 def prompts(
-    examples: TextExamples,
-    tokenizer: PreTrainedTokenizerBase,
-    kind: str,
-    *,
-    max_source: int,
-    prompt: str = PROMPT,
-    prefix: str = "",
-    description: str = "tokenise",
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> Tokens:
-    """What a model of this kind is given to write from: an encoder's inputs, or a decoder's prompts.
+    """What a model of this kind is given to generate from: an encoder's inputs, or a decoder's prompts.
 
     They are cut to `max_source` tokens, whatever length the tokenizer recommends. An encoder's input is cut as the
     tokenizer cuts, at its end. A decoder's prompt that is too long loses the end of its source: what the template has
     behind the source stays, and is then tokenised by itself. A decoder's prompt begins with the start token if the
     tokenizer gives texts one.
     """
-    check_room(tokenizer, kind, max_source=max_source, prompt=prompt, prefix=prefix)
-    if kind == "encoder-decoder":
-        return _encoded(_framed(prefix, examples.sources, ""), tokenizer, max_source, description)
-    return _decoder_prompts(examples, tokenizer, max_source, prompt, description)
+    check_room(tokenizer, form)
+    if form.kind == "encoder-decoder":
+        return _encoded(_framed(form.prefix, examples["source"], ""), tokenizer, form.max_source, description)
+    return _decoder_prompts(examples, tokenizer, form.max_source, form.prompt, description)
 
 
-def check_room(
-    tokenizer: PreTrainedTokenizerBase, kind: str, *, max_source: int, prompt: str = PROMPT, prefix: str = ""
-) -> None:
+def check_room(tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> None:
     """Refuse a prompt or prefix that leaves a source no token of the `max_source`, and a prompt without a source."""
-    if kind == "encoder-decoder":
-        special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(prefix, tokenizer)
-        if max_source <= special + own:
+    if form.kind == "encoder-decoder":
+        special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(form.prefix, tokenizer)
+        if form.max_source <= special + own:
             beside = f"{own} of the prefix and {special} special" if own else f"{special} special"
             raise UserError(
-                f"an input of at most {max_source} tokens has no room for a source beside {beside}; "
+                f"an input of at most {form.max_source} tokens has no room for a source beside {beside}; "
                 f"raise --max-length{' or shorten --prefix' if own else ''}"
             )
         return
-    if kind != "decoder":
-        raise UserError(f"a model of kind {kind!r} writes no text; use an encoder-decoder or a decoder")
-    before, behind = _around(prompt)
+    if form.kind != "decoder":
+        raise UserError(f"a model of kind {form.kind!r} writes no text; use an encoder-decoder or a decoder")
+    before, behind = _around(form.prompt)
     start, own = len(_start(tokenizer)), _size(before, tokenizer) + len(_ids(behind, tokenizer))
-    if max_source <= start + own:
+    if form.max_source <= start + own:
         beside = f"{own} of its template and {start} special" if start else f"{own} of its template"
         raise UserError(
-            f"a prompt of at most {max_source} tokens has no room for a source beside {beside}; "
+            f"a prompt of at most {form.max_source} tokens has no room for a source beside {beside}; "
             "raise --max-length, lower --max-target-length or shorten --prompt"
         )
 
 
-def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> TextTokens:
+def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> GenerationTokens:
     """What `prompts` gives, with targets that are tokens already, as a model wrote them.
 
     They have their end token, or none where they were cut off, so that none counts as cut here.
@@ -180,7 +173,7 @@ def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequenc
         lengths, longest = source.lengths, (source.max_length or 0) + limit
         pairs = zip(_rows(source), rows, strict=True)
         source = _joined([np.concatenate(pair) for pair in pairs], truncated=0, limit=longest)
-    return TextTokens(
+    return GenerationTokens(
         ids=ids,
         source=source,
         target=None if kind == "decoder" else _joined(rows, truncated=0, limit=limit),
@@ -199,17 +192,17 @@ def end_of(tokenizer: PreTrainedTokenizerBase) -> int:
 
 
 def _decoder_prompts(
-    examples: TextExamples, tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str, description: str
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str, description: str
 ) -> Tokens:
     before, behind = _around(prompt)
     start = _start(tokenizer)
-    whole = _encoded(_framed(before, examples.sources, behind), tokenizer, None, description, special=False)
+    whole = _encoded(_framed(before, examples["source"], behind), tokenizer, None, description, special=False)
     long = np.flatnonzero(whole.lengths + len(start) > limit)
     tail = _ids(behind, tokenizer)
     room = limit - len(start) - len(tail)
     rows = _rows(whole)
     if len(long):
-        opened = _framed(before, examples.sources.take(pa.array(long)), "")
+        opened = _framed(before, examples["source"].take(pa.array(long)), "")
         cut = _encoded(opened, tokenizer, None, f"{description} again", special=False)
         for row, tokens in zip(long, _rows(cut), strict=True):
             rows[row] = np.concatenate([tokens[:room], np.array(tail, dtype=np.int32)])
@@ -217,19 +210,19 @@ def _decoder_prompts(
     found_tokens = _joined([np.concatenate([first, row]) for row in rows], truncated=len(long), limit=limit)
     bare = np.flatnonzero(found_tokens.lengths == 0)
     if len(bare):
-        raise UserError(f"{examples.origin}: the prompt of example {examples.ids[bare[0]]} has no tokens")
+        raise UserError(f"{examples.source}: the prompt of example {examples.ids[bare[0]]} has no tokens")
     return found_tokens
 
 
 def _one_row(
-    examples: TextExamples, tokenizer: PreTrainedTokenizerBase, source: Tokens, max_target: int, description: str
-) -> TextTokens:
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, source: Tokens, max_target: int, description: str
+) -> GenerationTokens:
     """Prompts and targets joined, one row each."""
     assert source.max_length is not None
     most = source.max_length + max_target
-    target = _targets(examples.targets, tokenizer, max_target, description, target=False)
+    target = _targets(examples["target"], tokenizer, max_target, description, target=False)
     pairs = zip(_rows(source), _rows(target), strict=True)
-    return TextTokens(
+    return GenerationTokens(
         ids=examples.ids,
         source=_joined([np.concatenate(pair) for pair in pairs], truncated=0, limit=most),
         target=None,
