@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from stillery import declare, methods
+from stillery import declare, methods, overrides
 from stillery.parts import choices, load
 from stillery.words import method_words, said
 
@@ -68,6 +68,7 @@ def test_no_file_lists_the_words_of_several(room: str) -> None:
 
 def test_every_word_the_command_line_shows_is_a_part_and_the_other_way_round() -> None:
     # Tests of parts of one's own may have run in this process.
+    assert overrides.__all__
     own = [one for one in declare.declared() if one.module.startswith("stillery.")]
 
     def declared(kind: str) -> list[declare.Declared]:
@@ -82,6 +83,7 @@ def test_every_word_the_command_line_shows_is_a_part_and_the_other_way_round() -
         assert set(words) <= {one.word for one in said() if one.kind == kind}
         assert set(words) == {one.word for one in declared(kind)}
     assert set(choices.REDUCTIONS) == {one.word for one in declared("reduction") if not one.together}
+    assert set(choices.SCHEDULES) == {one.word for one in declared("schedule")} == {"joint", "sequential"}
     assert set(method_words()) == set(methods.names())
     helps = {(one.kind, one.word): one.help for one in said()}
     assert all(helps[kind, one.word] == one.help for kind in ("pairing", "distance") for one in declared(kind))

@@ -73,7 +73,7 @@ def words(kind: str) -> tuple[str, ...]:
 
 def said() -> list[Said]:
     """What all parts say about themselves, as their source has it."""
-    own = [*sorted((_HERE / "parts").glob("*.py")), _HERE / "switches.py"]
+    own = [*sorted((_HERE / "parts").glob("*.py")), _HERE / "overrides.py"]
     installed = [plugin.source() for plugin in plugins(PARTS)]
     files = [*own, *(file for file in installed if file is not None), *_READ_ALONG]
     return [one for file in files for one in _in_file(file)]
