@@ -34,7 +34,8 @@ from stillery import methods
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.load import load_classifier
-from stillery.models.trace import Stack, Trace, trace
+from stillery.models.outputs import Stack, Trace, Wanted
+from stillery.models.trace import trace
 from stillery.parts.mix import draw, mixed_mask, mixup
 from stillery.recipe import Clock, Shown
 
@@ -253,10 +254,10 @@ def test_golden_8_reversed_pairing(lam: float, size: int) -> None:
 
 def views_of(model, inputs: dict[str, torch.Tensor], mixed: Mixed) -> dict[str, Trace]:
     layers = range(1, model.config.num_hidden_layers + 1)
-    keep = {"query": layers, "key": layers, "value": layers}
+    wanted = Wanted(hidden=[0, *layers], query=layers, key=layers, value=layers)
     with torch.no_grad():
-        plain = trace(model, inputs, [0, *layers], **keep)
-        return {"plain": plain, "mixed": trace(model, mixed.inputs(inputs), [0, *layers], change=mixed, **keep)}
+        plain = trace(model, inputs, wanted)
+        return {"plain": plain, "mixed": trace(model, mixed.inputs(inputs), wanted, change=mixed)}
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from stillery.models.trace import Stack
+from stillery.models.outputs import Stack
 from stillery.parts import distance, represent
 from stillery.recipe import Representation, View
 

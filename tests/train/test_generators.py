@@ -18,7 +18,7 @@ from stillery import methods
 from stillery.errors import UserError
 from stillery.losses import Mixed, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.overrides import Switches, switched
 from stillery.parts import represent
 from stillery.parts.choices import DIVERGENCES, PAIRINGS

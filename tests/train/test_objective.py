@@ -19,7 +19,7 @@ from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.train.check import check_stages

@@ -20,7 +20,7 @@ from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.evaluate.metrics import predicted
-from stillery.models.trace import accepted_inputs
+from stillery.models.inputs import accepted_inputs
 from stillery.progress import track
 
 __all__ = ["named_sets", "predict_logits", "probabilities", "write_predictions"]

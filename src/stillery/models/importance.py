@@ -16,7 +16,8 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import layout_of, sizes, stacks_of
 from stillery.models.inputs import accepted_inputs, masks_of
-from stillery.models.trace import Stack, Wanted, trace
+from stillery.models.outputs import Stack, Wanted
+from stillery.models.trace import trace
 
 __all__ = ["Activity", "Importance", "measure"]
 
@@ -136,7 +137,7 @@ def _pass(model: PreTrainedModel, inputs: Mapping[str, Tensor], sums: _Sums) -> 
     try:
         for stack, mask in real.items():
             handles += _Watch(model, stack, mask, sums).handles
-        shown = trace(model, inputs, **wanted, logits=False)
+        shown = trace(model, inputs, wanted, logits=False)
     finally:
         for handle in handles:
             handle.remove()

@@ -12,7 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.models.family import sizes, stacks_of
-from stillery.models.trace import Wanted, trace
+from stillery.models.outputs import Wanted
+from stillery.models.trace import trace
 
 __all__ = ["cka", "layer_means", "layer_similarity"]
 
@@ -34,7 +35,7 @@ def layer_means(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]])
             wanted: dict[str, Any] = {
                 stack: Wanted(hidden=range(sizes(model.config, stack).layers + 1)) for stack in stacks
             }
-            shown = trace(model, inputs, **wanted, logits=False)
+            shown = trace(model, inputs, wanted, logits=False)
             for stack in stacks:
                 of = shown.stack(stack)
                 real = of.mask.bool().unsqueeze(-1)

@@ -21,7 +21,7 @@ from torch import Tensor
 from stillery import declare
 from stillery.errors import UserError
 from stillery.losses import mean_of, pair_distance
-from stillery.models.trace import Stack
+from stillery.models.outputs import Stack
 from stillery.parts.distance import REDUCTIONS
 from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
 from stillery.train.data import counted

@@ -20,7 +20,7 @@ from transformers import PreTrainedModel
 
 from stillery.losses import Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.parts._wide import wide
 from stillery.recipe import Clock, Match, Remembers, Rows, Stage
 from stillery.train.step_plan import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by

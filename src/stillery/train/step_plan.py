@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from stillery.losses import Between, Mixed, flat_layers
 from stillery.models.family import Sizes, stacks_of
-from stillery.models.trace import Trace, Wanted, trace
+from stillery.models.outputs import Trace, Wanted
+from stillery.models.trace import trace
 from stillery.recipe import MIXED_ROWS, Clock, Layers, Match, Pairs, StackName, Stage
 from stillery.train.denominator import rows_of
 
@@ -112,10 +113,8 @@ def shown_by(
     return trace(
         model,
         mixed.inputs(inputs) if mixed else inputs,
-        encoder=wanted.get("encoder"),
-        decoder=wanted.get("decoder"),
-        change=mixed,
-        decoder_change=mixed if len(names) > 1 else None,
+        wanted,
+        change=dict.fromkeys(names, mixed) if mixed else None,
         drop_start=drop_start,
         logits=logits,
         shorten=shorten,

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stillery.losses import Between, flat_layers
-from stillery.models.trace import Stack, Trace, Wanted
+from stillery.models.outputs import Stack, Trace, Wanted
 from stillery.parts import represent
 from stillery.parts._wide import wide
 from stillery.recipe import Clock, StackName, Stage
