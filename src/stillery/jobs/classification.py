@@ -130,11 +130,9 @@ class ClassificationWork:
         teacher.to(before)  # type: ignore[arg-type]
         return answers
 
-    def _logits(self, model: PreTrainedModel, description: str, progress: bool = True) -> NDArray[np.float32]:
+    def _logits(self, model: PreTrainedModel, description: str | None) -> NDArray[np.float32]:
         dev, pad_id = self.scored["dev"], _pad(self.prepared)
-        return predict_logits(
-            model, dev.tokens, dev.examples, pad_id=pad_id, description=description, progress=progress
-        )
+        return predict_logits(model, dev.tokens, dev.examples, pad_id=pad_id, description=description)
 
     def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
         """Score, on test where it has labels, and write the run folder."""
@@ -147,7 +145,7 @@ class ClassificationWork:
             teacher=prepared.teacher.model if prepared.teacher else None,
             scored=scored.get("test", scored["dev"]),
             more=[scored[name] for name in parts.more],
-            collapsed=majority_collapse(self._logits(model, "dev", progress=False), parts.labels),
+            collapsed=majority_collapse(self._logits(model, None), parts.labels),
             outcome=outcome,
             length=self.limit,
             facts=Facts(

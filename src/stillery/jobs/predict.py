@@ -112,7 +112,7 @@ def _answers(
         rows.examples,
         pad_id=int(loaded.tokenizer.pad_token_id),
         batch_size=batch_size,
-        progress=False,
+        description=None,
     )
     guess = predicted(logits, labels)
     if labels.regression:

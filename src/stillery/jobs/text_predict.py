@@ -66,7 +66,7 @@ def run_text_predict(
             with quiet():
                 prompts = reading.prompts(examples, loaded.tokenizer, data.name)
             texts = generate(
-                loaded.model, loaded.tokenizer, prompts, decoding=decoding, batch_size=batch_size, progress=False
+                loaded.model, loaded.tokenizer, prompts, decoding=decoding, batch_size=batch_size, description=None
             )
             writer.write({name: file.column(rows, name) for name in file.names} | {OUTPUT: texts})
             cut += prompts.truncated
