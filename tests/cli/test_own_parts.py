@@ -67,7 +67,7 @@ own_maps = declare.representation(
     "own-maps",
     "attention without its scale",
     Representation(
-        name="own_maps", show=show, rows="tokens", needs=("query", "key"), sized=False, heads="own", looks_at="real"
+        name="own_maps", extract=show, rows="tokens", needs=("query", "key"), sized=False, heads="own", reads="real"
     ),
 )
 """
@@ -298,7 +298,7 @@ def show(stack, layer):
     return View(stack.hidden[layer].cumsum(1)[:, -1])
 
 
-unsteady = Representation(name="unsteady", show=show, rows="examples")
+unsteady = Representation(name="unsteady", extract=show, rows="examples")
 
 
 def build(what=represent.tokens, which=pair.last_layer, how=mse):

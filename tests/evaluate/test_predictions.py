@@ -172,7 +172,6 @@ def test_the_bar_is_on_stderr_and_changes_nothing(
 ) -> None:
     tokens = tokenise(examples, tokenizer, 32)
     found = predict_logits(bert, tokens, examples, pad_id=0, batch_size=2)
-    np.testing.assert_array_equal(
-        found, predict_logits(bert, tokens, examples, pad_id=0, batch_size=2, description=None)
-    )
+    again = predict_logits(bert, tokens, examples, pad_id=0, batch_size=2, description=None)
+    np.testing.assert_array_equal(found, again)
     assert capsys.readouterr().out == ""

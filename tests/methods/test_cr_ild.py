@@ -36,8 +36,9 @@ from stillery.losses import Mixed
 from stillery.models.load import load_classifier
 from stillery.models.outputs import Stack, Trace, Wanted
 from stillery.models.trace import trace
+from stillery.outputs import StackOutputs
 from stillery.parts.mix import draw, mixed_mask, mixup
-from stillery.recipe import Clock, Shown
+from stillery.recipe import Clock
 
 NAMES = ("l-ild", "u-ild", "emd-ild", "cr-ild")
 ROWS = {"tokens": words, "pool": pooled, "patience": first}
@@ -102,7 +103,7 @@ def test_prediction(name: str) -> None:
     same(found, {"soft": soft(ours, theirs, 2), "hard": hard(ours)})
 
 
-def padded_maps(stack: Shown, layer: int) -> np.ndarray:
+def padded_maps(stack: StackOutputs, layer: int) -> np.ndarray:
     """Attention probabilities over an example's own real keys, of all positions, [batch, heads, tokens, tokens]."""
     maps = np.zeros((3, 4, 7, 7))
     for example, length in enumerate(stack.mask.sum(1).tolist()):

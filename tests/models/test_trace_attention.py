@@ -11,7 +11,7 @@ from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded
 from stillery.models.outputs import Wanted
 from stillery.models.trace import trace
-from stillery.parts import represent
+from stillery.parts import represent_relations as relations
 
 
 @torch.no_grad()
@@ -29,7 +29,7 @@ def test_scores_give_the_models_own_attention_maps(teacher: Loaded, batch: dict[
         model.set_attn_implementation("sdpa" if model.config.model_type != "mpnet" else "eager")
     real = batch["attention_mask"].bool()
     for layer in layers:
-        maps = represent.attention_maps.show(shown, layer)
+        maps = relations.attention_maps.extract(shown, layer)
         for row in range(len(real)):
             ours, theirs = (found[row][:, real[row]] for found in (maps.values, own[layer - 1]))
             torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)

@@ -15,6 +15,7 @@ from stillery.models.load import Loaded
 from stillery.models.outputs import Stack, Wanted
 from stillery.models.trace import trace
 from stillery.parts import distance, represent
+from stillery.parts import represent_relations as relations
 
 
 def every(model: PreTrainedModel, **options: Any) -> dict[str, Wanted]:
@@ -79,7 +80,7 @@ def test_scores_give_the_attention_of_each_stack(writer: Loaded, texts: dict[str
         stack = shown.stack(name)
         assert stack.causal == (name == "decoder")
         for layer in layers[name]:
-            maps, real = represent.attention_maps.show(stack, layer), stack.mask.bool()
+            maps, real = relations.attention_maps.extract(stack, layer), stack.mask.bool()
             for row in range(len(real)):
                 ours, theirs = (found[row][:, real[row]] for found in (maps.values, expected[name][layer - 1]))
                 torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
@@ -122,7 +123,7 @@ def test_what_a_token_does_not_look_at_does_not_count(make_writer: Any) -> None:
     stack = trace(
         make_writer("llama"), {"input_ids": ids, "attention_mask": mask}, Wanted(query=[1], key=[1], value=[1])
     ).stack()
-    view = represent.attention.show(stack, 1)
+    view = relations.attention.extract(stack, 1)
     looked_at = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
     assert torch.equal(view.key_mask[0, 0], looked_at) and torch.equal(view.key_mask[1, 0, 1], mask[1].bool())
     behind = view.values.masked_fill(~view.key_mask.expand_as(view.values), 30.0)
@@ -132,7 +133,7 @@ def test_what_a_token_does_not_look_at_does_not_count(make_writer: Any) -> None:
     # Relations are made between as many heads as there are of keys and values.
     heads = {"query_relations": 4, "key_relations": 2, "value_relations": 2}
     for name, count in heads.items():
-        assert getattr(represent, name).show(stack, 1).values.shape == (2, count, 4, 4)
+        assert getattr(represent, name).extract(stack, 1).values.shape == (2, count, 4, 4)
 
 
 @torch.no_grad()
@@ -178,7 +179,7 @@ def test_padding_changes_nothing(writer: Loaded, texts: dict[str, Tensor]) -> No
             assert counts.sum() == theirs.mask.sum() == theirs.mask.numel()
             for layer, state in theirs.hidden.items():
                 torch.testing.assert_close(ours.hidden[layer][-1][counts], state[0], atol=1e-5, rtol=1e-4)
-            maps, expected = (represent.attention_maps.show(stack, 2).values for stack in (ours, theirs))
+            maps, expected = (relations.attention_maps.extract(stack, 2).values for stack in (ours, theirs))
             torch.testing.assert_close(maps[-1][:, counts][:, :, counts], expected[0], atol=1e-5, rtol=1e-4)
         tokens = shown.stack("decoder").mask[-1].bool()
         torch.testing.assert_close(shown.logits[-1][tokens], alone.logits[0], atol=1e-4, rtol=1e-4)

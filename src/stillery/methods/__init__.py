@@ -26,7 +26,8 @@ from torch import Tensor, nn
 from stillery.declare import Group, sources_of, turn_of
 from stillery.errors import ErrorList, UserError, nearest
 from stillery.losses import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
-from stillery.recipe import Clock, Match, Recipe, Shown, StackName, Stage, part_name
+from stillery.outputs import StackOutputs
+from stillery.recipe import Clock, Match, Recipe, StackName, Stage, part_name
 from stillery.stacks import Which, on_stacks
 from stillery.words import METHODS, Plugin, plugins
 
@@ -184,7 +185,7 @@ def _describe_match(match: Match) -> dict[str, Any]:
         "pair": part_name(match.pair),
         "combine": part_name(match.combine) if match.combine else None,
         "flow": part_name(match.flow) if match.flow else None,
-        "judge": part_name(match.judge) if match.judge else None,
+        "judge": part_name(match.criterion) if match.criterion else None,
         "project": part_name(match.project) if match.project else None,
         "distance": part_name(match.distance),
         "reduction": match.reduction,
@@ -325,6 +326,6 @@ def _kind(views: Views, labels: Tensor | None) -> Kind:
     return "score" if _classes(views) == 1 else "classes"
 
 
-def _width(stack: Shown) -> int:
+def _width(stack: StackOutputs) -> int:
     shown = (stack.hidden, stack.query, stack.key, stack.value, stack.cross_query)
     return next(iter(next(values for values in shown if values).values())).shape[-1]

@@ -32,7 +32,7 @@ def codir(
     """
     contrast = Match(
         name="contrast", represent=represent.pool, pair=pair.all_together, distance=distance.contrastive,
-        judge=partial(bank.Bank, width=width, negatives=negatives, temperature=contrast_temperature),
+        criterion=partial(bank.Bank, width=width, negatives=negatives, temperature=contrast_temperature),
         weight=layer_weight,
     )  # fmt: skip
     return joint(contrast, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

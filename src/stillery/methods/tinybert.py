@@ -7,6 +7,7 @@ from functools import partial
 from stillery.declare import Code, Group, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent
+from stillery.parts import represent_relations as relations
 from stillery.parts.represent import Normalise
 from stillery.recipe import LEAST_STEPS, Match, Recipe
 
@@ -37,7 +38,7 @@ def tinybert(
     """
     attention = Match(
         name="attention",
-        represent=represent.attention,
+        represent=relations.attention,
         pair=pair.uniform,
         distance=distance.released_attention_mse if released else distance.mse,
         weight=attention_weight,

@@ -36,7 +36,8 @@ def universal_kd(
     """
     predictions = Match(
         name="pseudo_predictions", represent=represent.pool, pair=pair.every_layer, distance=distance.mse,
-        judge=partial(pseudo.PseudoClassifiers, temperature=pseudo_temperature), shared="pseudo", weight=layer_weight,
+        criterion=partial(pseudo.PseudoClassifiers, temperature=pseudo_temperature), shared="pseudo",
+        weight=layer_weight,
     )  # fmt: skip
     fit = dataclasses.replace(predictions, name=pseudo.FIT, weight=1.0)
     training = joint(hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature).stages[0]

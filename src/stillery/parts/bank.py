@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillery.parts._wide import wide
-from stillery.recipe import Around, Batched, Clock
+from stillery.recipe import Clock, CriterionBatch, CriterionSizes
 
 __all__ = ["Bank", "drawn_rows"]
 
@@ -28,7 +28,13 @@ class Bank(nn.Module):
     one_class = True
 
     def __init__(
-        self, around: Around, *, width: int = 128, negatives: int = 100, temperature: float = 0.07, bias: bool = False
+        self,
+        around: CriterionSizes,
+        *,
+        width: int = 128,
+        negatives: int = 100,
+        temperature: float = 0.07,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.negatives, self.temperature = negatives, temperature
@@ -39,7 +45,7 @@ class Bank(nn.Module):
         self.register_buffer("labels", torch.full((around.examples,), torch.nan))
         self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def forward(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], batch: Batched) -> Tensor:
+    def forward(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], batch: CriterionBatch) -> Tensor:
         """-log of the share the own teacher has among it and the negatives, mean over the batch."""
         (ours, theirs), labels = pairs[0], batch.labels
         student = F.normalize(wide(self.student(ours)), dim=-1)

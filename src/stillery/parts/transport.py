@@ -5,12 +5,57 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import ArrayLike, NDArray
 from torch import Tensor, nn
 
 from stillery import declare
+from stillery.recipe import Clock, Pairs
 
-__all__ = ["Transport", "reweigh"]
+__all__ = ["Transport", "all_to_all", "reweigh", "transport_plan"]
+
+
+def transport_plan(cost: ArrayLike, student_weights: ArrayLike, teacher_weights: ArrayLike) -> NDArray[np.float64]:
+    """The flow [M, N] of least total cost that moves the student layers' weights to the teacher layers'.
+
+    Weights are normalised first. Solved exactly, by POT where it is installed, else by SciPy's linear programming. The
+    cheapest flow need not be the only one; its cost is.
+    """
+    costs = np.ascontiguousarray(cost, dtype=np.float64)
+    ours, theirs = (np.asarray(weights, dtype=np.float64) for weights in (student_weights, teacher_weights))
+    ours, theirs = ours / ours.sum(), theirs / theirs.sum()
+    try:
+        import ot
+    except ImportError:
+        return _linear_program(costs, ours, theirs)
+    return np.asarray(ot.emd(ours, theirs, costs), dtype=np.float64)
+
+
+def _linear_program(
+    cost: NDArray[np.float64], student: NDArray[np.float64], teacher: NDArray[np.float64]
+) -> NDArray[np.float64]:
+    from scipy.optimize import linprog
+
+    rows, columns = cost.shape
+    leaving, arriving = np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))
+    # The last condition follows from the others; left in, rounding can make the program infeasible.
+    conditions = np.vstack([leaving, arriving])[:-1]
+    largest = max(float(np.abs(cost).max()), np.finfo(np.float64).tiny)
+    solved = linprog(
+        (cost / largest).ravel(), A_eq=conditions, b_eq=np.concatenate([student, teacher])[:-1], method="highs"
+    )
+    return np.asarray(solved.x, dtype=np.float64).reshape(rows, columns)
+
+
+@declare.pairing(
+    "transport",
+    "every student layer with every teacher layer, weighed by the flow of least cost",
+    uses={"flow": ("transport", {"plan": transport_plan})},
+)
+def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
+    """BERT-EMD: every student layer with every teacher layer, student layer by student layer; for a transport flow."""
+    return [(i, j) for i in range(1, student_layers + 1) for j in range(1, teacher_layers + 1)]
 
 
 def reweigh(weights: Tensor, costs: Tensor) -> Tensor:

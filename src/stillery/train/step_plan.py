@@ -91,7 +91,7 @@ def needs_at(stage: Stage, meeting: Meeting, view: str) -> tuple[Needs, Needs]:
 def _needed(match: Match, layers: Sequence[int]) -> Wanted:
     """What a match looks at, of layers of its stack."""
     shown = match.represent
-    first = "hidden" not in shown.needs or shown.looks_at == "first"
+    first = "hidden" not in shown.needs or shown.reads == "first"
     return Wanted(**dict.fromkeys(shown.needs, layers), raw_last=shown.raw_last, first_of_last=first)
 
 
