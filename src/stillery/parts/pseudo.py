@@ -1,4 +1,4 @@
-"""Pseudo classifiers on intermediate layers: Universal-KD."""
+"""Pseudo classifiers on intermediate layers (Universal-KD)."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ FIT = "teacher_heads"
 
 
 class PseudoClassifiers(nn.Module):
-    """A linear classifier on every matched layer of student and teacher; they are thrown away after training.
+    """A linear classifier on every matched layer of student and teacher, used in training only.
 
-    Asked by the match `FIT` the teacher's are fitted to the labels. Asked by any other, each student layer's prediction
-    is compared with a mix of the teacher layers' predictions, weighed by the softmax of the dot products of their
-    scores with the student's, as ALP-KD weighs states.
+    For the match named `FIT` the loss fits the teacher's classifiers to the labels. For any other it compares each
+    student layer's prediction with a mean of the teacher layers' predictions, weighted by the softmax of the dot
+    products of their logits with the student's, as ALP-KD weights states.
     """
 
     needs_labels = True
@@ -36,7 +36,7 @@ class PseudoClassifiers(nn.Module):
         self.teacher = nn.ModuleList(nn.Linear(width, classes) for width in around.teacher[0])
 
     def forward(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], batch: CriterionBatch) -> Tensor:
-        """Mean over student layers of KL(mixed teacher prediction || student prediction), or the teacher's fit."""
+        """Mean over student layers of KL(weighted teacher prediction || student prediction), or the fitting loss."""
         if batch.match == FIT:
             return self._fit(pairs[0][1], batch)
         losses = [self._matched(slot, ours, theirs, batch) for slot, (ours, theirs) in enumerate(pairs)]
