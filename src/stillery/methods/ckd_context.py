@@ -24,11 +24,12 @@ def ckd_context(
     layer_weight: Inferred[float] = 1.0,
     angle_weight: Inferred[float] = 1.0,
 ) -> Recipe:
-    """How words relate within each layer, and a word's states between layers.
+    """Relations between words within each layer, and of each word between layers.
 
-    Relations of two are cosines, softmaxed without a word or layer and itself, compared by KL(teacher || student);
-    relations of three are the angles at a word (to two others within 10 words) or layer, compared by squared error and
-    weighed by `angle_weight` times the weight of their kind. Embedding and evenly spaced layers take part.
+    Pairwise relations are cosines; their softmax, without a word or layer and itself, is compared by
+    KL(teacher || student). Triple-wise relations are the angles at a word (to two others within 10 words) or at a
+    layer, compared by squared error, with `angle_weight` times the weight of the pairwise ones. They use the embedding
+    and evenly spaced layers.
     """
     words = Match(
         name="word_relations", represent=relations.word_relations, pair=partial(pair.forward, embedding=True),

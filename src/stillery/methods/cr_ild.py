@@ -127,7 +127,7 @@ class TransportOptions(LayerOptions):
 
 @options(TransportOptions)
 def emd_ild(given: TransportOptions) -> Recipe:
-    """Attention and states, all layers with all by transport; then predictions.
+    """Attention and states, all layers with all, by transport; then predictions.
 
     Transport is the earth mover's distance. As in the released code, attention and states have layer weights of their
     own, which start equal every epoch.
@@ -187,13 +187,14 @@ def _consistency(given: ConsistencyOptions) -> list[Match]:
 
 @options(ConsistencyOptions)
 def cr_ild(given: ConsistencyOptions) -> Recipe:
-    """As l-ild, on mixed examples with consistency terms; for little data.
+    """As l-ild, with MixUp and consistency losses; for small datasets.
 
-    The terms ramp up; then come predictions. R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the last layer's attention
-    maps (KL) and states (squared error), with weight `consistency_weight` after a ramp of `ramp_steps`, by default the
-    whole stage; 0 is ILD with MixUp, and `hidden_consistency=False` leaves out that of the states. The examples of a
-    step are mixed in mutual pairs. The released code differs: partners in reversed order (`pairing=reverse`), the
-    larger of lambda and 1 - lambda (`larger`), a ramp by epochs, KL the other way round (`kl_direction=from-target`).
+    The consistency losses ramp up; a stage of predictions follows. R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))) on the
+    last layer's attention maps (KL) and states (squared error), with weight `consistency_weight` after a ramp of
+    `ramp_steps`, by default the whole stage; 0 is ILD with MixUp, and `hidden_consistency=False` leaves out that of the
+    states. The examples of a step are mixed in mutual pairs. The released code differs: partners in reversed order
+    (`pairing=reverse`), the larger of lambda and 1 - lambda (`larger`), a ramp by epochs, KL the other way round
+    (`kl_direction=from-target`).
     """
     matches = _attention(given, pair.last_layer), _hidden(given, pair.last_layer)
     return _recipe(

@@ -37,8 +37,8 @@ def minilm(
 ) -> Recipe:
     """The last layer's attention and value relations; then predictions.
 
-    Attention is eq. 7, value relations eq. 9. Head counts have to agree. Padded tokens are masked out; the third-party
-    code this is known by does not mask value relations.
+    Attention is eq. 7, value relations eq. 9. Both models need the same number of heads. Padded tokens are masked out;
+    known third-party code does not mask value relations.
     """
     return layers_then_prediction(
         _last(relations.attention, attention_weight), _last(relations.value_relations, value_weight),
@@ -61,8 +61,8 @@ def minilm_v2(
 ) -> Recipe:
     """Query, key and value relations of the last layer; then predictions.
 
-    Relations are eq. 4. The states of all heads are merged and cut into `relation_heads`, the teacher's number where
-    not given, so that student and teacher may have different heads.
+    Relations are eq. 4. The states of all heads are concatenated and split into `relation_heads`, by default the
+    teacher's number, so that student and teacher may have different numbers of heads.
     """
     weights = {
         relations.query_relations: query_weight,

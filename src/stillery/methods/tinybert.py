@@ -32,9 +32,9 @@ def tinybert(
     """Attention scores and states of evenly spaced layers; then predictions.
 
     Attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10). One learned map W_h,
-    with bias, takes the student's states to the teacher's space, at equal widths too unless `always_project=False`.
-    `released` counts padding as the released code does. `normalise` takes mean and scale out of the states: see "Models
-    that write text". No general distillation and no data augmentation.
+    with bias, projects the student's states to the teacher's width, at equal widths too unless `always_project=False`.
+    `released` includes padding as the released code does. `normalise` normalises the states (see docs/methods.md).
+    Without general distillation and data augmentation.
     """
     attention = Match(
         name="attention",
