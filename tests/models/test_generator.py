@@ -209,7 +209,7 @@ def test_sizes_that_cannot_be(make_writer: Any, name: str, shape: dict[str, int]
 
 def test_a_classifier_is_no_source(make: Any, make_writer: Any) -> None:
     wanted = generator_sizes(StudentShape(layers=2), make_writer("gpt2").config, "t")
-    with pytest.raises(UserError, match="a bert model is a classifier, here one that writes text is needed"):
+    with pytest.raises(UserError, match="a bert model is a classifier, here a model that generates text is needed"):
         build_generator(source=loaded(make("bert")), wanted=wanted, init="even")
 
 
