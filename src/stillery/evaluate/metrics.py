@@ -148,7 +148,7 @@ def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
     if metrics is None:
         return ["accuracy", "f1_macro"] if labels.kind == "classes" else list(known)
     if not metrics:
-        raise UserError("no metric was asked for")
+        raise UserError("no metric is given")
     for name in metrics:
         if name in known:
             continue

@@ -126,10 +126,10 @@ def _copied_line(source: Loaded, copied: Mapping[str, bool], stacks: Collection[
     """A line with the copied modules, and the slices if some were sliced; `stacks` are those with copied layers."""
     if cut is None or all(copied.values()):
         return f"copied from {source.name}: {'; '.join(copied)}"
-    said = [f"{piece} (whole)" if whole else piece for piece, whole in copied.items()]
+    named = [f"{piece} (whole)" if whole else piece for piece, whole in copied.items()]
     each = ", each" if len(copied) - sum(copied.values()) > 1 else ","
     kept = f"{each} cut to the {cut.in_words(stacks)} that are most active on {cut.texts} training texts"
-    return f"copied from {source.name}: {'; '.join(said)}{kept}"
+    return f"copied from {source.name}: {'; '.join(named)}{kept}"
 
 
 def _in_words(
@@ -145,8 +145,8 @@ def _in_words(
     if family.shared:
         which = f"the one layer that all {len(layers)} applications share"
     if copied:
-        said = {which if piece == "layers" else piece: whole for piece, whole in copied.items()}
-        lines.append(_copied_line(source, said, ["encoder"] if "layers" in copied else [], cut))
+        named = {which if piece == "layers" else piece: whole for piece, whole in copied.items()}
+        lines.append(_copied_line(source, named, ["encoder"] if "layers" in copied else [], cut))
     lines.append(f"new (random): {', '.join([*new, 'classifier'])}")
     heads, theirs = sizes(model.config).heads, sizes(source.model.config).heads
     if "layers" in copied and heads != theirs and (cut is None or "encoder" not in cut.heads):
@@ -247,8 +247,8 @@ def copy_stacks(
             new.append(f"{piece} ({why_not or 'of another shape'})")
             continue
         stacks += [stack] if stack in layers else []
-        said = f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece
-        copied[said] = all(tensor.whole for tensor in tensors)
+        named = f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece
+        copied[named] = all(tensor.whole for tensor in tensors)
     lines = [_copied_line(source, copied, stacks, cut)] if copied else []
     lines += [f"new (random): {', '.join(new)}"] if new else []
     return *lines, *_attending_otherwise(model, source, [one for one in stacks if cut is None or one not in cut.heads])

@@ -107,11 +107,11 @@ def choose_stack_layers(
             layers[stack] = choose_layers(choice, size.layers, has, importance, stack)
             continue
         layers[stack] = list(named)
-        said = ",".join(map(str, named))
+        given = ",".join(map(str, named))
         if len(named) != size.layers:
-            errors.add(f"layers {said}: the student's {stack} has {size.layers} layers, this names {len(named)}")
+            errors.add(f"layers {given}: the student's {stack} has {size.layers} layers, this names {len(named)}")
         if any(not 1 <= layer <= has for layer in named):
-            errors.add(f"layers {said}: the {stack} has layers 1 to {has}")
+            errors.add(f"layers {given}: the {stack} has layers 1 to {has}")
     errors.raise_any()
     return layers
 

@@ -101,14 +101,14 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
     frozen = ", frozen" if freeze else ""
     new = f"behind a new {head.projector} projector {width} -> {head.width}"
     if head.reuse == "pooler+linear":
-        said = f"pooler and classifier replaced by {whose}{frozen}"
-        said += f", {new}" if head.projector else ""
+        words = f"pooler and classifier replaced by {whose}{frozen}"
+        words += f", {new}" if head.projector else ""
     else:
-        said = f"classifier replaced by {whose}{frozen}"
-        said += f", {new} that follows the student's own pooler" if head.projector else "; the pooler is the student's"
+        words = f"classifier replaced by {whose}{frozen}"
+        words += f", {new} that follows the student's own pooler" if head.projector else "; the pooler is the student's"
     if head.projector and head.folds(width):
-        return f"{said}; the projector is folded into the head on export"
-    return f"{said}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else said
+        return f"{words}; the projector is folded into the head on export"
+    return f"{words}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else words
 
 
 def load_student(folder: str | Path) -> PreTrainedModel:

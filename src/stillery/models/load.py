@@ -161,8 +161,8 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             f"{name}: its weights are not those of its config.json: {len(body)} tensors are absent or of other sizes, "
             f"such as {min(body)}"
         )
-    # The alignment of memory-mapped tensors depends on the file, and the last bit of a product depends on the alignment.
-    # Copies are aligned, so that the same weights give the same numbers from any file.
+    # The alignment of memory-mapped tensors depends on the file, and the last bit of a product on the alignment. Copies
+    # are aligned, so that the same weights give the same numbers from any file.
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
     return Loaded(model=model, tokenizer=tokenizer, name=name, missing=frozenset(missing))

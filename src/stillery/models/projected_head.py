@@ -23,7 +23,7 @@ class Head:
     width: int
 
     def folds(self, student_width: int) -> bool:
-        """Whether a plain model of this width can represent the head: its projector is linear and its shapes are plain."""
+        """Whether a plain model of this width can represent the head, so that projector and linear layer fold."""
         return self.projector != "mlp" and (self.reuse == "linear" or self.width == student_width)
 
 

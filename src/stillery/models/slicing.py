@@ -70,11 +70,11 @@ class Cut:
         """A description of what is kept of the model and of the layers of these stacks."""
         ours, theirs = sizes(self.student.config).width, sizes(self.source.config).width
         parts = [f"{ours} of {theirs} dimensions"] if ours != theirs else []
-        said = {stack: self._stack_in_words(stack) for stack in stacks}
-        if len(set(map(tuple, said.values()))) == 1:
-            parts += next(iter(said.values()))
+        words = {stack: self._stack_in_words(stack) for stack in stacks}
+        if len(set(map(tuple, words.values()))) == 1:
+            parts += next(iter(words.values()))
         else:
-            parts += [f"in the {stack} {' and '.join(some)}" for stack, some in said.items() if some]
+            parts += [f"in the {stack} {' and '.join(some)}" for stack, some in words.items() if some]
         return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
 
     def _stack_in_words(self, stack: str) -> list[str]:

@@ -51,7 +51,7 @@ class Student:
 
 
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
-    """The student's sizes, checked against the model it is made from; every error is reported."""
+    """The student's sizes, checked against the model it is made from; all errors are reported together."""
     has, errors = sizes(source), ErrorList()
     width, layers = shape.width or has.width, has.layers if shape.layers is None else shape.layers
     # Keep the size of a head where only the width is given.
@@ -123,12 +123,12 @@ def build(
     importance: Importance | None = None,
     seed: int = 0,
 ) -> Student:
-    """A student of the source's family with `wanted` sizes; labels are the teacher's, the classifier is always new.
+    """Build a student classifier of the source's family, with the teacher's labels and a new classifier.
 
-    `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and what
-    the layers share (relative positions) are copied too. `importance` is the source's: `important` needs it, and with
-    it a narrower student has slices of the source's weights, without it copies of what has the same shape. ALBERT's
-    layers are one module: it is copied whole, whichever layers are chosen.
+    `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and
+    weights that layers share (relative positions) are copied too. `importance` is the source's; `important` needs it.
+    With it a narrower student gets slices of the source's weights, without it copies of those of the same shape.
+    ALBERT's layers are one module, which is copied whichever layers are chosen.
     """
     config = source.model.config
     has = sizes(config)
@@ -145,7 +145,7 @@ def build(
 
 
 def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
-    """A student that is another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
+    """Build a student from another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
     wanted, depth = sizes(checkpoint.model.config), sizes(teacher.model.config).layers
     errors = ErrorList()
     if layers is not None and layers != wanted.layers:
