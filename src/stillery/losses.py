@@ -16,23 +16,23 @@ from torch import Tensor, nn
 from stillery import declare
 from stillery.errors import UserError
 from stillery.ignored import IGNORED
+from stillery.outputs import StackOutputs
 from stillery.parts._wide import wide
 from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
 from stillery.parts.token_divergence import token_cross_entropy
 from stillery.recipe import (
-    Around,
-    Batched,
     Clock,
+    CriterionBatch,
+    CriterionSizes,
     Layers,
     Match,
-    Measured,
     Pairs,
     Prediction,
     Representation,
-    Shown,
     StackName,
     Stage,
+    SumAndCount,
     View,
 )
 
@@ -66,14 +66,14 @@ class Showing(Protocol):
         """The token each position should predict, [batch, tokens], `IGNORED` where none counts."""
 
     @property
-    def encoder(self) -> Shown | None:
+    def encoder(self) -> StackOutputs | None:
         """What the encoder showed, where there is one."""
 
     @property
-    def decoder(self) -> Shown | None:
+    def decoder(self) -> StackOutputs | None:
         """What the decoder showed, where there is one."""
 
-    def stack(self, name: str | None = None) -> Shown:
+    def stack(self, name: str | None = None) -> StackOutputs:
         """What the layers of a stack showed, by its name; those of the model's first where none is given."""
 
 
@@ -117,7 +117,7 @@ def takes_keys(distance: Callable[..., object]) -> bool:
     return declare.takes(distance, "key_mask")
 
 
-def mean_of(found: Tensor | Measured) -> Tensor:
+def mean_of(found: Tensor | SumAndCount) -> Tensor:
     """What a distance comes to on a batch: the mean it gives, or its sum divided by its count."""
     if isinstance(found, Tensor):
         return found
@@ -165,17 +165,17 @@ def judges_of(
     """The judges of a stage's matches, by the name they share or the match's; new, from the current random state."""
     judges: dict[str, nn.Module] = {}
     for match in stage.matches:
-        if match.judge is None or (match.shared or match.name) in judges:
+        if match.criterion is None or (match.shared or match.name) in judges:
             continue
         depths, widths = between[match.stack].depths, between[match.stack].widths
         pairs = match.pairs(*depths, clock)
-        around = Around(
+        around = CriterionSizes(
             student=[widths[0] * len(flat_layers(ours)) for ours, _ in pairs],
             teacher=[[widths[1]] * len(flat_layers(theirs)) for _, theirs in pairs],
             classes=classes,
             examples=examples,
         )
-        judges[match.shared or match.name] = match.judge(around)
+        judges[match.shared or match.name] = match.criterion(around)
     return judges
 
 
@@ -213,9 +213,11 @@ def stage_terms(
         if match.against == "student":
             values = _divided(_consistency(match, pairs, student, mixed), (counts or {}).get(match.name))
             terms[match.name] = values.sum() if match.over_pairs == "sum" else values.mean()
-        elif match.judge is not None:
+        elif match.criterion is not None:
             assert judges is not None and index is not None
-            batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score", clock=clock)
+            batch = CriterionBatch(
+                labels=labels, index=index, match=match.name, regression=kind == "score", clock=clock
+            )
             rows = _judged(match, pairs, student[match.view].stack(match.stack), teacher[match.view].stack(match.stack))
             terms[match.name] = judges[match.shared or match.name](rows, batch)
         else:
@@ -237,7 +239,7 @@ def stage_counts(
 ) -> dict[str, Tensor]:
     """How many each pair is a mean over, of every match whose distance gives a sum and a count."""
     counts: dict[str, Tensor] = {}
-    for match in (match for match in stage.matches if match.judge is None):
+    for match in (match for match in stage.matches if match.criterion is None):
         pairs = _meeting(match, student, teacher, clock)
         if match.against == "student":
             found = _consistency(match, pairs, student, mixed)
@@ -256,12 +258,14 @@ def _meeting(match: Match, student: Views, teacher: Views, clock: Clock) -> Pair
     return match.pairs(left.depth, right.depth, clock)
 
 
-def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[tuple[Tensor, list[Tensor]]]:
+def _judged(
+    match: Match, pairs: Pairs, student: StackOutputs, teacher: StackOutputs
+) -> list[tuple[Tensor, list[Tensor]]]:
     """What a judge sees: of each pair the student's rows, side by side, and those of each teacher layer."""
     return [
         (
             _shown(match.represent, student, ours, _relation_heads(teacher)).values,
-            [match.represent.show(teacher, layer).values for layer in flat_layers(theirs)],
+            [match.represent.extract(teacher, layer).values for layer in flat_layers(theirs)],
         )
         for ours, theirs in pairs
     ]
@@ -314,8 +318,8 @@ def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tens
 def _match_term(
     match: Match,
     pairs: Pairs,
-    student: Shown,
-    teacher: Shown,
+    student: StackOutputs,
+    teacher: StackOutputs,
     projection: nn.Module | None,
     flow: Flow | None,
     counts: Tensor | None,
@@ -329,7 +333,7 @@ def _match_term(
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
 
 
-def _divided(found: Sequence[Tensor | Measured], counts: Tensor | None) -> Tensor:
+def _divided(found: Sequence[Tensor | SumAndCount], counts: Tensor | None) -> Tensor:
     """What the pairs come to; sums are divided by the counts of the whole step, where those are known."""
     if counts is None:
         return torch.stack([mean_of(one) for one in found])
@@ -342,7 +346,7 @@ def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
     said, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     return (
         len(pairs) > 1
-        and match.represent.show_all is not None
+        and match.represent.extract_all is not None
         and match.combine is None
         and said is not None
         and said.rowwise
@@ -353,14 +357,16 @@ def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
     )
 
 
-def _all_at_once(match: Match, student: Shown, teacher: Shown, pairs: Pairs, projection: nn.Module | None) -> Tensor:
+def _all_at_once(
+    match: Match, student: StackOutputs, teacher: StackOutputs, pairs: Pairs, projection: nn.Module | None
+) -> Tensor:
     """The distances of all pairs together: small tensors cost as much as large ones, so the rows of all are one.
 
     All pairs have as many rows, so the mean over the rows of all is the mean of the pairs' means.
     """
-    assert match.represent.show_all is not None
+    assert match.represent.extract_all is not None
     ours, theirs = zip(*pairs, strict=True)
-    values, target = match.represent.show_all(student, ours), match.represent.show_all(teacher, theirs)
+    values, target = match.represent.extract_all(student, ours), match.represent.extract_all(teacher, theirs)
     if projection is not None:
         values, target = projection.together(values, target)  # type: ignore[operator]
     found = mean_of(_given(match, values, target, View(values)))
@@ -370,25 +376,25 @@ def _all_at_once(match: Match, student: Shown, teacher: Shown, pairs: Pairs, pro
 
 
 def _distances(
-    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None
-) -> list[Tensor | Measured]:
+    match: Match, pairs: Pairs, student: StackOutputs, teacher: StackOutputs, projection: nn.Module | None
+) -> list[Tensor | SumAndCount]:
     return [pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
 
 
 def pair_distance(
     match: Match,
-    student: Shown,
-    teacher: Shown,
+    student: StackOutputs,
+    teacher: StackOutputs,
     pair: tuple[Layers, Layers],
     slot: int = 0,
     projection: nn.Module | None = None,
-) -> Tensor | Measured:
+) -> Tensor | SumAndCount:
     """How far the layers of a pair are apart, as the match's distance gives it: a mean, or a sum and a count."""
     ours, theirs = pair
     view = _shown(match.represent, student, ours, _relation_heads(teacher))
     values = view.values
     if match.combine is not None:
-        candidates = torch.stack([match.represent.show(teacher, layer).values for layer in flat_layers(theirs)])
+        candidates = torch.stack([match.represent.extract(teacher, layer).values for layer in flat_layers(theirs)])
         if projection is not None:
             values, candidates = projection(values, candidates, slot)
         target = match.combine(values, candidates.unbind())
@@ -399,22 +405,22 @@ def pair_distance(
     return _given(match, values, target, view)
 
 
-def _relation_heads(teacher: Shown) -> int:
+def _relation_heads(teacher: StackOutputs) -> int:
     """Into how many heads relations are cut where that is the teacher's number: where heads share keys, theirs."""
     return teacher.key_heads or teacher.heads
 
 
-def _shown(represent: Representation, stack: Shown, layers: Layers, teacher_heads: int) -> View:
+def _shown(represent: Representation, stack: StackOutputs, layers: Layers, teacher_heads: int) -> View:
     """The representation of one layer, of several at once, or of several side by side."""
     if represent.heads == "teacher":
-        return represent.show(stack, layers, heads=teacher_heads)
+        return represent.extract(stack, layers, heads=teacher_heads)
     if represent.joint or isinstance(layers, int):
-        return represent.show(stack, layers)
-    views = [represent.show(stack, layer) for layer in layers]
+        return represent.extract(stack, layers)
+    views = [represent.extract(stack, layer) for layer in layers]
     return View(torch.cat([view.values for view in views], dim=-1), views[0].mask, views[0].key_mask)
 
 
-def _given(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | Measured:
+def _given(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | SumAndCount:
     """The distance, given of mask, reduction and keys what it takes."""
     options: dict[str, object] = {"mask": view.mask, "reduction": match.reduction}
     if view.key_mask is not None:
@@ -423,7 +429,7 @@ def _given(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor |
     return match.distance(values, target, **taken)
 
 
-def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | Measured]:
+def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | SumAndCount]:
     """How far what the student shows on mixed examples is from the mix of what it shows on the plain ones.
 
     CR-ILD, R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))).
@@ -432,7 +438,7 @@ def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None
         raise UserError(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
     found = []
     for layer, _ in pairs:
-        view = match.represent.show(student["mixed"].stack(match.stack), layer)
-        target = mixed(match.represent.show(student["plain"].stack(match.stack), layer).values)
+        view = match.represent.extract(student["mixed"].stack(match.stack), layer)
+        target = mixed(match.represent.extract(student["plain"].stack(match.stack), layer).values)
         found.append(_given(match, view.values, target.detach() if match.detach else target, view))
     return found

@@ -82,7 +82,7 @@ def _match(match: Match, switches: Switches) -> Match:
     if not _of_layers(match):
         return match
     fixed = [name for name in ("pair", "distance", "reduction") if getattr(switches, name)]
-    if match.judge is not None and fixed:
+    if match.criterion is not None and fixed:
         raise UserError(
             f"--{fixed[0]}: match {match.name} measures its layers in its own way, which cannot be switched"
         )

@@ -55,12 +55,12 @@ def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attenti
 
 
 def _check(match: Match) -> None:
-    if match.judge is not None:
+    if match.criterion is not None:
         raise UserError(
             f"match {match.name} asks for one label per text, and a model that writes text has none; choose another "
             "--method"
         )
-    if match.represent.looks_at == "first":
+    if match.represent.reads == "first":
         raise UserError(
             f"match {match.name} compares [CLS] states, and a model that writes text has none; use --represent pool or "
             "tokens"

@@ -273,7 +273,7 @@ def test_generation_starts_from_the_prompts_of_training():
     shown = prompts(some, tokenizer, form("decoder", max_source=12))
     tokens = tokenise_generation(some, tokenizer, form("decoder", max_source=12, max_target=12))
     assert [row[: len(one)] for row, one in zip(rows(tokens.source), rows(shown), strict=True)] == rows(shown)
-    written = generate_ids(model, tokenizer, shown, decoding=Decoding(beams=1, max_new_tokens=3), progress=False)
+    written = generate_ids(model, tokenizer, shown, decoding=Decoding(beams=1, max_new_tokens=3), description=None)
     assert len(written) == 4 and all(1 <= len(text) <= 3 for text in written)
 
 

@@ -57,7 +57,7 @@ def test_the_mean_over_target_tokens_and_no_cache(model: PreTrainedModel) -> Non
     )  # fmt: skip
     kept: list[Any] = []
     handle = model.base_model.register_forward_hook(lambda _, __, output: kept.append(output.past_key_values))
-    found = token_loss(model, tokens, pad_id=0, batch_size=2, progress=False)
+    found = token_loss(model, tokens, pad_id=0, batch_size=2, description=None)
     handle.remove()
     assert len(kept) == 2 and kept == [None, None]
     total = 0.0

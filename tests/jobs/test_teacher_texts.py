@@ -103,7 +103,7 @@ def test_targets_are_what_was_written_and_an_end_is_there_only_if_it_was(
     found = teacher_texts(teacher, examples, reading, SEARCH, 8)
     assert asked == [20] and found.sources == 20 and found.empty == 0
     prompts = reading.prompts(examples, teacher.tokenizer, "all")
-    expected = generate_ids(teacher.model, teacher.tokenizer, prompts, decoding=SEARCH, progress=False)
+    expected = generate_ids(teacher.model, teacher.tokenizer, prompts, decoding=SEARCH, description=None)
     assert targets_of(teacher, found) == expected
     assert found.tokens.ids == examples.ids
     cut = [text[-1] not in ENDS for text in expected]
@@ -160,7 +160,7 @@ def test_what_another_teacher_or_search_wrote_is_not_taken(
     found = []
     for one, search in ((teacher, SEARCH), (other, SEARCH), (teacher, dataclasses.replace(SEARCH, max_new_tokens=5))):
         expected = [generate_ids(one.model, one.tokenizer, reading_of(one).prompts(examples, one.tokenizer, "all"),
-                                 decoding=search, progress=False)]  # fmt: skip
+                                 decoding=search, description=None)]  # fmt: skip
         found.append(targets_of(one, teacher_texts(one, examples, reading_of(one), search, 8)))
         assert [found[-1]] == expected
     assert found[0] != found[1] and found[0] != found[2], "or the test shows nothing"

@@ -13,7 +13,7 @@ from stillery.data.tokens.encode import tokenise
 from stillery.losses import Mixed
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.train.objective import Needs
 from stillery.train.teacher import LiveTeacher
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from stillery.losses import stage_terms
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Clock, Match, Stage
 

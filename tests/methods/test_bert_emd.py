@@ -16,10 +16,9 @@ from scipy.optimize import linprog
 from stillery import methods
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
+from stillery.models.outputs import Wanted
 from stillery.models.student import StudentShape, build, student_sizes
-from stillery.models.trace import Wanted
-from stillery.parts.pair import transport_plan
-from stillery.parts.transport import Transport
+from stillery.parts.transport import Transport, transport_plan
 from stillery.recipe import Clock
 from stillery.train.objective import Needs, Objective
 from stillery.train.teacher import LiveTeacher

@@ -12,7 +12,7 @@ from plain_numpy import seen, soft
 
 from stillery import methods
 from stillery.losses import stage_terms
-from stillery.models.trace import Trace
+from stillery.models.outputs import Trace
 from stillery.recipe import Clock, Need
 
 SIZES = [(2, 4), (3, 6), (2, 6)]

@@ -17,6 +17,7 @@ from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.models.load import Loaded
 from stillery.parts import distance, load, pair, represent
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.train.check import check_stages
 from stillery.train.denominator import rows_of
@@ -27,7 +28,7 @@ from stillery.train.teacher import LiveTeacher
 StudentOf = Callable[..., PreTrainedModel]
 
 load()
-SHOWN = {one.word: one.part for one in declare.declared("representation")} | {"maps": represent.attention_maps}
+SHOWN = {one.word: one.part for one in declare.declared("representation")} | {"maps": relations.attention_maps}
 
 
 def written_like_mse(student, teacher, mask=None, reduction="mean", key_mask=None):
@@ -139,17 +140,17 @@ def test_what_somebody_else_writes_adds_up_or_is_refused(shown: str, how, parts_
 @pytest.mark.parametrize(
     ("what", "how", "rows"),
     [
-        (represent.attention_maps, written_like_mse, "pairs"),
-        (represent.attention, written_like_mse, "pairs"),
-        (represent.attention, distance.mse, "pairs"),
-        (represent.attention, distance.kl, "tokens"),
+        (relations.attention_maps, written_like_mse, "pairs"),
+        (relations.attention, written_like_mse, "pairs"),
+        (relations.attention, distance.mse, "pairs"),
+        (relations.attention, distance.kl, "tokens"),
         (represent.tokens, written_like_mse, "tokens"),
         (represent.pool, written_like_mse, "examples"),
-        (represent.attention, summed, "pairs"),
+        (relations.attention, summed, "pairs"),
         (represent.tokens, of_large, "counted"),
         (represent.tokens, added, "sum"),
         (represent.tokens, partial(distance.kl, reduction="batchmean"), "tokens"),
-        (represent.attention, distance.released_attention_mse, "examples"),
+        (relations.attention, distance.released_attention_mse, "examples"),
         (represent.samples, distance.mse, "examples"),
         (represent.pool, torch.nn.functional.l1_loss, "examples"),
     ],
@@ -161,9 +162,9 @@ def test_what_a_mean_is_over_is_found(what: Representation, how, rows: str) -> N
 @pytest.mark.parametrize(
     ("what", "how", "words"),
     [
-        (represent.attention, distance.normalised_mse, "padded keys to leave out; use the distance mse or kl"),
-        (represent.attention, distance.contrastive, "padded keys to leave out"),
-        (represent.word_relations, distance.mse, "use --reduction rowmean or batchmean"),
+        (relations.attention, distance.normalised_mse, "padded keys to leave out; use the distance mse or kl"),
+        (relations.attention, distance.contrastive, "padded keys to leave out"),
+        (relations.word_relations, distance.mse, "use --reduction rowmean or batchmean"),
         (represent.tokens, torch.nn.functional.l1_loss, "changes when a step is cut"),
         (represent.pool, lambda student, teacher: (student - student.mean(0)).abs().mean(), "changes when a step"),
         (represent.pool, lambda student: 0, "fails on a small batch: TypeError"),

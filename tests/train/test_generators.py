@@ -18,9 +18,9 @@ from stillery import methods
 from stillery.errors import UserError
 from stillery.losses import Mixed, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.overrides import Switches, switched
-from stillery.parts import represent
+from stillery.parts import represent_relations as relations
 from stillery.parts.choices import DIVERGENCES, PAIRINGS
 from stillery.parts.divergence import DIVERGENCES as PLAIN
 from stillery.recipe import Clock, Prediction, Recipe, Stage
@@ -514,7 +514,7 @@ def test_what_models_cannot_do_is_found_before_the_first_step() -> None:
         five, t5, more_heads
     )
     gpt2, llama = writer("gpt2"), writer("llama")
-    crossed = replace(attention.stages[0].matches[2], represent=represent.cross_attention)
+    crossed = replace(attention.stages[0].matches[2], represent=relations.cross_attention)
     assert "only the decoder of an encoder-decoder" in faults_of(
         Recipe(stages=(Stage(matches=(crossed,)),)), gpt2, gpt2
     )

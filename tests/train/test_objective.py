@@ -20,8 +20,9 @@ from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.parts import distance, pair, represent
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.train.check import check_stages
 from stillery.train.objective import Losses, Needs, Objective, needs_of
@@ -56,7 +57,7 @@ def losses_in(objective: Objective, teacher: LiveTeacher, batch: Batch, clock: C
 
 
 @pytest.mark.parametrize(
-    ("shown", "enough"), [(represent.cls, True), (represent.pool, False), (represent.key_relations, True)]
+    ("shown", "enough"), [(represent.cls, True), (represent.pool, False), (relations.key_relations, True)]
 )
 def test_the_first_token_of_the_last_state_is_enough_where_a_match_looks_at_no_other(
     shown: Representation, enough: bool, student_of: StudentOf, teacher_sizes: Sizes

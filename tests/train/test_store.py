@@ -31,7 +31,7 @@ from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
-from stillery.models.trace import Trace, Wanted
+from stillery.models.outputs import Trace, Wanted
 from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe

@@ -1,4 +1,4 @@
-"""How likely a model finds the right texts."""
+"""The cross entropy of a model on target texts."""
 
 from __future__ import annotations
 
@@ -23,22 +23,24 @@ def token_loss(
     *,
     pad_id: int,
     batch_size: int = 32,
-    description: str = "evaluate",
-    progress: bool = True,
+    description: str | None = "evaluate",
 ) -> float:
-    """The mean cross entropy of the target tokens, in nats; prompts and padding do not count."""
+    """The mean cross entropy of the target tokens, in nats; prompts and padding do not count.
+
+    `description` is the title of the progress bar, None for none.
+    """
     device = device_of(model)
     batches = in_order(tokens.lengths, batch_size)
     total, count = torch.zeros((), dtype=torch.float64), 0
     with evaluating(model), torch.inference_mode():
-        for index in track(batches, description) if progress else batches:
+        for index in track(batches, description):
             inputs = collate_generation(tokens, index, pad_id, padded_to(device)).to(device).inputs
-            shown = trace(model, inputs)
-            assert shown.targets is not None
+            outputs = trace(model, inputs)
+            assert outputs.targets is not None
             # One text at a time: the logits of a batch in single precision would be the largest tensor there is.
             losses = [
                 F.cross_entropy(row.float(), gold, ignore_index=IGNORED, reduction="sum")
-                for row, gold in zip(shown.logits, shown.targets, strict=True)
+                for row, gold in zip(outputs.logits, outputs.targets, strict=True)
             ]
             total += torch.stack(losses).double().sum().cpu()
             count += int(tokens.target_lengths[index].sum())

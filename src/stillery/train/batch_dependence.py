@@ -41,7 +41,7 @@ def _compared_within(match: Match) -> str | None:
     """What of a match a process finds in its own examples together, and no other process could."""
     if match.represent.together:
         return f"the representation {match.represent.name}"
-    if match.judge is not None:
+    if match.criterion is not None:
         return None
     distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     if distance is not None and distance.together:

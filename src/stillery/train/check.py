@@ -94,7 +94,7 @@ def _check_parts(
     match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, configs: Sequence[PreTrainedConfig], first: str
 ) -> None:
     represent, errors = match.represent, ErrorList()
-    if match.judge is not None:
+    if match.criterion is not None:
         if not represent.sized or represent.rows != "examples":
             errors.add(f"match {match.name}: it needs one state per example (cls or pool), not {represent.name}")
         errors.raise_any()

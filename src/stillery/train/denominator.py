@@ -21,7 +21,7 @@ from torch import Tensor
 from stillery import declare
 from stillery.errors import UserError
 from stillery.losses import mean_of, pair_distance
-from stillery.models.trace import Stack
+from stillery.models.outputs import Stack
 from stillery.parts.distance import REDUCTIONS
 from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
 from stillery.train.data import counted
@@ -42,7 +42,7 @@ def rows_of(match: Match, first: str = "encoder") -> Denominator:
 
     A match whose parts do not come to the whole is refused.
     """
-    if match.judge is not None:
+    if match.criterion is not None:
         return "examples"
     found = _found(_Compared.of(match), (match.stack or first) == "decoder")
     if isinstance(found, UserError):
@@ -110,7 +110,7 @@ def _needs_keys(match: Match, decoder: bool) -> bool:
 
 def _view(match: Match, decoder: bool) -> View:
     """What is compared of the made-up texts, of the student's side."""
-    return match.represent.show(
+    return match.represent.extract(
         _stack(match, _CUTS[0], decoder, 0, 0),
         tuple(range(1, _LAYERS + 1)) if match.represent.joint else 1,
         **({"heads": 2} if match.represent.heads == "teacher" else {}),

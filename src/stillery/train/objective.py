@@ -20,9 +20,9 @@ from transformers import PreTrainedModel
 
 from stillery.losses import Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.parts._wide import wide
-from stillery.recipe import Clock, Match, Remembers, Rows, Stage
+from stillery.recipe import Clock, Match, Rows, Stage, Stateful
 from stillery.train.step_plan import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
 
 __all__ = ["Losses", "Needs", "Objective", "Watch", "needs_of", "pairs_of", "rows_of", "shown_by"]
@@ -202,14 +202,14 @@ class Objective(nn.Module):
 
     def after_step(self, *, new_epoch: bool) -> None:
         """Change what remembers, once per optimiser step."""
-        for memory in (judge for judge in self.judges.values() if isinstance(judge, Remembers)):
+        for memory in (judge for judge in self.judges.values() if isinstance(judge, Stateful)):
             memory.update(new_epoch)
         shared: dict[str | None, list[nn.Module]] = {}
         for index, stage in enumerate(self.stages):
             flows = self._of_stage(self.flows, Clock(stage=index))
             for match in stage.matches:
                 flow = flows.get(match.name)
-                if flow is not None and isinstance(flow, Remembers):
+                if flow is not None and isinstance(flow, Stateful):
                     flow.update(new_epoch)
                     if getattr(flow, "shared", False):
                         shared.setdefault(match.stack, []).append(flow)

@@ -21,9 +21,9 @@ from transformers import GenerationConfig, PreTrainedModel
 from stillery.data.tokens.batches import Batch
 from stillery.ignored import IGNORED
 from stillery.models.family import kind_of
-from stillery.models.kv_cache import past_of
+from stillery.models.kv_cache import cache_of
 from stillery.models.quiet import quiet
-from stillery.models.sampling import AS_THEY_ARE, PLAINLY
+from stillery.models.sampling import NEUTRAL_GENERATION, NEUTRAL_SAMPLING
 from stillery.recipe import Clock, Rows
 from stillery.train.data import counted, shown_rows
 from stillery.train.microbatches import Part
@@ -84,14 +84,14 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
     config = GenerationConfig(
         do_sample=True, temperature=policy.temperature, num_beams=1, no_repeat_ngram_size=0, min_length=0,
         min_new_tokens=0, max_new_tokens=policy.max_new_tokens, eos_token_id=list(policy.end_ids),
-        pad_token_id=policy.pad_id, **PLAINLY, **AS_THEY_ARE,
+        pad_token_id=policy.pad_id, **NEUTRAL_GENERATION, **NEUTRAL_SAMPLING,
     )  # fmt: skip
     training = student.training
     student.eval()
     try:
         with torch.no_grad(), quiet():
             generate: Any = student.generate
-            sampled: Tensor = generate(**prompts, **past_of(student), generation_config=config)
+            sampled: Tensor = generate(**prompts, **cache_of(student), generation_config=config)
     finally:
         student.train(training)
     # An encoder-decoder's texts begin with its start token, a decoder's with the prompt.

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from stillery.data.tokens.batches import windows
 from stillery.losses import Kind, Mixed
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.progress import bar
 from stillery.recipe import Clock, Stage
 from stillery.train.cuda.graph_step import Graphs, packed, why_not

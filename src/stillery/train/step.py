@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 
-from stillery.models.trace import Trace
+from stillery.models.outputs import Trace
 from stillery.recipe import Clock, Stage
 from stillery.train.microbatches import Part
 from stillery.train.objective import Losses, Objective

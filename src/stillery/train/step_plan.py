@@ -10,7 +10,8 @@ from transformers import PreTrainedModel
 
 from stillery.losses import Between, Mixed, flat_layers
 from stillery.models.family import Sizes, stacks_of
-from stillery.models.trace import Trace, Wanted, trace
+from stillery.models.outputs import Trace, Wanted
+from stillery.models.trace import trace
 from stillery.recipe import MIXED_ROWS, Clock, Layers, Match, Pairs, StackName, Stage
 from stillery.train.denominator import rows_of
 
@@ -90,7 +91,7 @@ def needs_at(stage: Stage, meeting: Meeting, view: str) -> tuple[Needs, Needs]:
 def _needed(match: Match, layers: Sequence[int]) -> Wanted:
     """What a match looks at, of layers of its stack."""
     shown = match.represent
-    first = "hidden" not in shown.needs or shown.looks_at == "first"
+    first = "hidden" not in shown.needs or shown.reads == "first"
     return Wanted(**dict.fromkeys(shown.needs, layers), raw_last=shown.raw_last, first_of_last=first)
 
 
@@ -112,10 +113,8 @@ def shown_by(
     return trace(
         model,
         mixed.inputs(inputs) if mixed else inputs,
-        encoder=wanted.get("encoder"),
-        decoder=wanted.get("decoder"),
-        change=mixed,
-        decoder_change=mixed if len(names) > 1 else None,
+        wanted,
+        change=dict.fromkeys(names, mixed) if mixed else None,
         drop_start=drop_start,
         logits=logits,
         shorten=shorten,

@@ -13,7 +13,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.losses import Mixed
-from stillery.models.trace import Trace
+from stillery.models.outputs import Trace
 from stillery.train.step_plan import Needs, shown_by
 from stillery.train.teacher_cache.contents import What
 

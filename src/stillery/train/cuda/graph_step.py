@@ -52,7 +52,7 @@ def why_not(objective: Objective, stage: int, settings: Training, accelerator: A
         return f"stage {recipe.name} mixes its examples anew in every step"
     if any(match.flow is not None for match in recipe.matches):
         return f"the transport of stage {recipe.name} is solved on the CPU"
-    if any(match.judge is not None for match in recipe.matches):
+    if any(match.criterion is not None for match in recipe.matches):
         return f"what stage {recipe.name} remembers changes in every step"
     return None
 

@@ -30,7 +30,7 @@ from stillery.data.schema.examples import hash_columns
 from stillery.data.tokens.batches import padded_to
 from stillery.models.family import sizes
 from stillery.models.fingerprint import combined, weight_digests
-from stillery.models.trace import Trace
+from stillery.models.outputs import Trace
 from stillery.progress import Bar, bar, say, track
 from stillery.train.cuda.memory import free_cached
 from stillery.train.cuda.transfer import Fetched

@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from stillery.losses import Mixed
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher
 from stillery.train.teacher_cache.contents import Plan, What, layers_in, shown_again

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from stillery.losses import Between, flat_layers
-from stillery.models.trace import Stack, Trace, Wanted
+from stillery.models.outputs import Stack, Trace, Wanted
 from stillery.parts import represent
 from stillery.parts._wide import wide
 from stillery.recipe import Clock, StackName, Stage
@@ -99,10 +99,10 @@ def plan_of(stage: Stage, between: Mapping[StackName | None, Between], clocks: I
             for need in shown.needs:
                 if need == "feature":
                     arrays.add(What("feature", layer))
-                elif shown.looks_at == "all":
+                elif shown.reads == "all":
                     return f"{match.name} looks at padding too ({shown.name}), which depends on who shares a batch"
                 elif need == "hidden":
-                    states.setdefault(layer, set()).add(shown.looks_at)
+                    states.setdefault(layer, set()).add(shown.reads)
                 elif need in ("query", "key", "value"):
                     arrays.add(What(need, layer))
                 else:

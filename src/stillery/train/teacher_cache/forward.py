@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stillery.data.tokens.batches import padded_to
 from stillery.models.family import sizes
-from stillery.models.trace import Trace, Wanted
+from stillery.models.outputs import Trace, Wanted
 from stillery.train.cuda.capture import Repeated
 from stillery.train.cuda.transfer import Fetched
 from stillery.train.data import TrainingData

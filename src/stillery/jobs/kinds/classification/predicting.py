@@ -38,7 +38,7 @@ def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
     with quiet():
         tokens = tokenise(rows.examples, tokenizer, reader.encoding.max_length)
     pad, size = int(tokenizer.pad_token_id), reader.batch_size
-    logits = predict_logits(model, tokens, rows.examples, pad_id=pad, batch_size=size, progress=False)
+    logits = predict_logits(model, tokens, rows.examples, pad_id=pad, batch_size=size, description=None)
     guess = predicted(logits, labels)
     if labels.regression:
         return [guess.tolist()], tokens.truncated

@@ -112,7 +112,7 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     dev, tokenised = data.splits["dev"]
     assert dev.labels is not None
     metrics: dict[str, Any] = {}
-    if majority_collapse(_logits(model, tokenised, "dev", progress=False), dev.labels):
+    if majority_collapse(_logits(model, tokenised, None), dev.labels):
         say("warning: the model gives every dev example the same answer; it has learnt nothing useful")
         metrics["collapsed"] = True
     if is_custom(model):
@@ -122,11 +122,11 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
 
 
 def _logits(
-    model: PreTrainedModel, tokenised: TrainingData, description: str, *, batch_size: int = 64, progress: bool = True
+    model: PreTrainedModel, tokenised: TrainingData, description: str | None, *, batch_size: int = 64
 ) -> Logits:
     return predict_logits(
         model, tokenised.tokens, tokenised.examples, pad_id=tokenised.pad_id, batch_size=batch_size,
-        description=description, progress=progress,
+        description=description,
     )  # fmt: skip
 
 

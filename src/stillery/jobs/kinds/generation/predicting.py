@@ -29,7 +29,7 @@ def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
         prompts = encoding.reading.prompts(examples, loaded.tokenizer, examples.source)
     texts = generate(
         loaded.model, loaded.tokenizer, prompts, decoding=encoding.decoding, batch_size=reader.batch_size,
-        progress=False,
+        description=None,
     )  # fmt: skip
     return [texts], prompts.truncated
 

@@ -137,7 +137,7 @@ def _written(
                 decoding=decoding,
                 batch_size=batch_size,
                 description=f"{part} (teacher): write",
-                told=lambda some: shelf.add({keys[missing[row]]: text for row, text in some.items()}),
+                on_batch=lambda some: shelf.add({keys[missing[row]]: text for row, text in some.items()}),
             )
         except BaseException:
             shelf.keep_what_there_is()
