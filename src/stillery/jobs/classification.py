@@ -16,7 +16,8 @@ from stillery.data.schema.examples import Examples, Parts
 from stillery.data.schema.labels import Labels
 from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
 from stillery.evaluate.predictions import named_sets, predict_logits
-from stillery.jobs.card import Facts
+from stillery.jobs.card import Facts, layer_counts
+from stillery.jobs.card_usage import classification_usage
 from stillery.jobs.config.settings import Distill
 from stillery.jobs.finish import Result, Scored, finish
 from stillery.jobs.inputs import token_limit, tokens_of
@@ -152,7 +153,9 @@ class ClassificationWork:
             length=self.limit,
             facts=Facts(
                 run=prepared.run, data=origin, origin=prepared.origin, paper=prepared.paper,
-                several_labels=parts.labels.multi, start=prepared.start.record() if prepared.start else None,
+                start=prepared.start.record() if prepared.start else None, tag="text-classification",
+                title="Fine-tuned classifier", layers=layer_counts(model.config),
+                usage=classification_usage(several_labels=parts.labels.multi),
             ),
         )  # fmt: skip
 

@@ -19,7 +19,8 @@ from stillery.evaluate.generate import Decoding, end_ids, left_aside
 from stillery.evaluate.inference_mode import device_of
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import perplexity
-from stillery.jobs.card import Facts, card
+from stillery.jobs.card import Facts, card, layer_counts
+from stillery.jobs.card_usage import generation_notes, generation_tag, generation_usage
 from stillery.jobs.finish import Result
 from stillery.jobs.run import Prepared
 from stillery.jobs.run_folder import write_json
@@ -135,8 +136,13 @@ class WritingWork:
         source, note = self.subject.parts.source, self.subject.parts.note
         origin = f"{source} ({note})" if note else source
         facts = Facts(
-            run=run, data=origin, origin=prepared.origin, paper=prepared.paper, reading=reading,
-            plainly=left_aside(model), start=prepared.start.record() if prepared.start else None,
+            run=run, data=origin, origin=prepared.origin, paper=prepared.paper,
+            start=prepared.start.record() if prepared.start else None, tag=generation_tag(reading.kind, run.data.task),
+            layers=layer_counts(model.config), notes=generation_notes,
+            usage=generation_usage(
+                reading.kind, decoding=metrics["decoding"], max_source=reading.max_source, prompt=reading.prompt or "",
+                prefix=reading.prefix or "", left_aside=left_aside(model),
+            ),
         )  # fmt: skip
         model.cpu()
         export(model, tokenizer, out / "student", card(facts, metrics), end_ids(model, tokenizer))
