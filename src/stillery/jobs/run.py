@@ -14,6 +14,8 @@ from stillery.errors import ErrorList, UserError
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.advice import RunAdvice
 from stillery.jobs.calibration import Calibration
+from stillery.jobs.config.run_file import values_of
+from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result
@@ -30,7 +32,6 @@ from stillery.train.batch_dependence import check_divided, looks_at_batches
 from stillery.train.checkpoint import discard
 from stillery.train.data import Trainable
 from stillery.train.distributed import from_main
-from stillery.train.log import need_tensorboard
 from stillery.train.loop import Outcome, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy
@@ -39,6 +40,7 @@ from stillery.train.schedule import run_steps
 from stillery.train.settings import Training
 from stillery.train.stage_clocks import lengths_of
 from stillery.train.teacher import LiveTeacher
+from stillery.train.trackers import check_trackers
 
 __all__ = ["Prepared", "Subject", "Work", "carry_out", "check_fingerprints", "check_training"]
 
@@ -153,9 +155,8 @@ _TO_BE_TRIED = f"student: start to be chosen by a short trial of {', '.join(TRIE
 
 def check_training(training: Training, errors: ErrorList) -> None:
     """Note what the training options need and this machine lacks."""
-    if training.tensorboard:
-        with errors.catch():
-            need_tensorboard()
+    with errors.catch():
+        check_trackers(training.trackers)
 
 
 def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
@@ -241,6 +242,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         stored=stored,
         keep_stored=lambda stages: begin(out, _with_stored(run, stages)),
         advice=RunAdvice(run),
+        about=names_only(values_of(run)),
     )
     if outcome.stored is not None:
         work = work.of(replace(prepared, run=_with_stored(run, outcome.stored)))
