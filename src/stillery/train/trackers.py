@@ -9,8 +9,10 @@ already, so that they get no step twice. All this is done by the main process al
 from __future__ import annotations
 
 import json
+import sys
 import uuid
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import redirect_stdout
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -99,7 +101,8 @@ class Trackers:
         made = [_tracker(name, state, folder, after_step) for name in names]
         accelerator.log_with = filter_trackers(made, folder)
         try:
-            accelerator.init_trackers(_PROJECT)
+            with redirect_stdout(sys.stderr):  # which is for results only
+                accelerator.init_trackers(_PROJECT)
             remote = [tracker for tracker in accelerator.trackers if tracker.name != "tensorboard"]
             for tracker in remote:
                 if kept is None:
@@ -125,8 +128,9 @@ class Trackers:
         if self._held:
             self._send(max(step for step, _, _ in self._held))
         # Not `end_training`: it takes the process group down too, which scoring still needs.
-        for tracker in self._accelerator.trackers:
-            tracker.finish()
+        with redirect_stdout(sys.stderr):
+            for tracker in self._accelerator.trackers:
+                tracker.finish()
         self._accelerator.trackers.clear()
 
     def _send(self, step: int) -> None:
