@@ -120,8 +120,10 @@ def test_stages_that_are_none_are_refused(distill, command, tmp_path: Path) -> N
     written = (tmp_path / "first" / "run.toml").read_text()
     assert tomllib.loads(written)["stored_stages"] == [1]
     for stages, said in (("[2]", "names stage 2, and the run has 1"), ('"1"', "give a list of stage numbers from 1")):
-        (tmp_path / "own.toml").write_text(written.replace("stored_stages = [\n    1,\n]", f"stored_stages = {stages}"))
-        done = command("distill", "--config", tmp_path / "own.toml", "--out", tmp_path / "other")
+        (tmp_path / "first" / "own.toml").write_text(
+            written.replace("stored_stages = [\n    1,\n]", f"stored_stages = {stages}")
+        )
+        done = command("distill", "--config", tmp_path / "first" / "own.toml", "--out", tmp_path / "other")
         assert done.code == 2 and said in done.err and not (tmp_path / "other").exists()
 
 

@@ -11,7 +11,7 @@ from transformers import PreTrainedModel
 
 from stillery.evaluate.cost import cost
 from stillery.evaluate.inference_mode import device_of
-from stillery.jobs.card import Facts, card
+from stillery.jobs.card import Facts, card, layer_counts
 from stillery.jobs.kinds.base import Answers, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared
 from stillery.jobs.run_folder import write_json
@@ -56,7 +56,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     splits = prepared.read.splits
     facts = Facts(
         run=prepared.run, data=f"{splits.source} ({splits.note})" if splits.note else splits.source,
-        origin=prepared.origin, paper=prepared.paper, start=start, **own.card,
+        origin=prepared.origin, paper=prepared.paper, start=start, layers=layer_counts(model.config), **own.card,
     )  # fmt: skip
     export(model, prepared.tokenizer, out / "student", card(facts, metrics), own.ends)
     if teacher is not None:

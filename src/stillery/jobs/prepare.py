@@ -17,7 +17,7 @@ from stillery.jobs.student_start import Starts
 from stillery.models.load import Loaded
 from stillery.models.student import Student
 from stillery.recipe import Recipe
-from stillery.train.log import need_tensorboard
+from stillery.train.trackers import check_trackers
 
 __all__ = [
     "Check",
@@ -113,9 +113,8 @@ def has_a_place(context: Context) -> None:
 
 @needs()
 def tracks(context: Context) -> None:
-    """The packages that the training options need are installed."""
-    if context.run.training.tensorboard:
-        need_tensorboard()
+    """The packages of the experiment trackers are installed."""
+    check_trackers(context.run.training.trackers)
 
 
 @needs("kind")

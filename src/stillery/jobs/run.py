@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 from stillery.errors import ErrorList
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.advice import RunAdvice
+from stillery.jobs.config.run_file import values_of
+from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result, finish
@@ -136,6 +138,7 @@ def _trained(
         stored=stored,
         keep_stored=lambda stages: begin(out, _with_stored(run, stages)),
         advice=RunAdvice(run),
+        about=names_only(values_of(run)),
     )
 
 

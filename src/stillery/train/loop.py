@@ -105,13 +105,15 @@ def train(
     stored: Collection[int] | None = None,
     keep_stored: Callable[[Sequence[int]], None] = lambda stages: None,
     advice: Advice | None = None,
+    about: Mapping[str, Any] | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
     The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it. With a
     `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
     read from disk; without it, it never is. `stored` are the stages that read it in the run that this one repeats;
-    `keep_stored` is told before the first step which do. `advice` ends the lines of guards.
+    `keep_stored` is told before the first step which do. `advice` ends the lines of guards;
+    `about` is what trackers are told of the run.
     """
     check_measured(objective.stages)
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
@@ -124,9 +126,12 @@ def train(
         checkpoint.restore_weights(folder, objective)
     resumed_at = progress.step if progress.step else None
     main = accelerator.is_main_process
-    log = (
-        RunLog(folder, tensorboard=settings.tensorboard, after_step=progress.step if resume else None) if main else None
-    )
+    log: RunLog | None = None
+    if main:
+        log = RunLog(
+            folder, accelerator=accelerator, trackers=settings.trackers, about=about,
+            after_step=progress.step if resume else None,
+        )  # fmt: skip
     module = accelerator.prepare(objective)
     teachers = {"task": teacher, "supplementary": supplementary_teacher}
     for teaching in teachers.values():

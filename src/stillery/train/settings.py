@@ -58,7 +58,18 @@ class Training:
         "Warn of one term with all the gradient, projections that lose rank, one answer for all.",
         panel=Panel.OUTPUT,
     )
-    tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.", panel=Panel.OUTPUT)
+    track: str | None = setting(
+        None,
+        "Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.",
+        panel=Panel.OUTPUT,
+    )
+    tensorboard: bool = setting(False, "The same as --track tensorboard.", panel=Panel.OUTPUT)
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names of the trackers that are asked for."""
+        names = [name.strip() for name in (self.track or "").split(",")]
+        return tuple(dict.fromkeys([*(["tensorboard"] if self.tensorboard else []), *filter(None, names)]))
 
 
 @dataclass(frozen=True, kw_only=True)

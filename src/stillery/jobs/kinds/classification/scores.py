@@ -20,6 +20,7 @@ from stillery.evaluate.metrics import agreement, majority_collapse, predicted, s
 from stillery.evaluate.predictions import named_sets, predict_logits, write_predictions
 from stillery.evaluate.report import evaluation
 from stillery.evaluate.submission import write_submission
+from stillery.jobs.card_usage import classification_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
 from stillery.jobs.prepared import Data, Prepared
@@ -118,7 +119,9 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     if is_custom(model):
         say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")
         metrics["custom_head"] = True
-    return Finishing(metrics=metrics, card={"several_labels": dev.labels.multi})
+    usage = classification_usage(several_labels=dev.labels.multi)
+    card = {"tag": "text-classification", "title": "Fine-tuned classifier", "usage": usage}
+    return Finishing(metrics=metrics, card=card)
 
 
 def _logits(

@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from stillery.evaluate.generate import end_ids, left_aside
 from stillery.evaluate.text_loss import token_loss
 from stillery.evaluate.text_metrics import perplexity
+from stillery.jobs.card_usage import generation_notes, generation_tag, generation_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
 from stillery.jobs.kinds.generation.encoding import Encoding, encoding
@@ -90,9 +91,14 @@ def write_answers(path: Path, scored: Scored, student: Written, teacher: Written
 
 def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishing:
     """How the model reads, and the settings of its own that a search leaves aside."""
-    reading = prepared.encoding.reading
+    reading, decoding = prepared.encoding.reading, prepared.encoding.decoding
+    usage = generation_usage(
+        reading.kind, decoding=dataclasses.asdict(decoding), max_source=reading.max_source, prompt=reading.prompt,
+        prefix=reading.prefix, left_aside=left_aside(model),
+    )  # fmt: skip
+    tag = generation_tag(reading.kind, prepared.run.data.task)
     return Finishing(
         metrics={"writes": reading.kind},
-        card={"reading": reading, "plainly": left_aside(model)},
+        card={"tag": tag, "usage": usage, "notes": generation_notes},
         ends=end_ids(model, prepared.tokenizer),
     )
