@@ -31,7 +31,7 @@ from stillery.train.checkpoint import discard
 from stillery.train.data import Trainable
 from stillery.train.distributed import from_main
 from stillery.train.log import need_tensorboard
-from stillery.train.loop import Outcome, accelerator_for, train
+from stillery.train.loop import CacheUse, Monitoring, Outcome, Sources, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.on_policy import OnPolicy
 from stillery.train.precision import choose
@@ -223,24 +223,31 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False) -> Result:
         if alike is not None and before is None:
             similar.keep(out, alike, pairs)
     accelerator.wait_for_everyone()
-    outcome = train(
-        objective,
-        work.data,
-        run.training,
-        accelerator=accelerator,
+    sources = Sources(
+        data=work.data,
         teacher=LiveTeacher(teacher.model, prepared.drop_start) if teacher else None,
-        score=work.score,
-        folder=out,
-        resume=resume,
         supplementary=work.supplementary,
         supplementary_teacher=(
             LiveTeacher(prepared.ild_teacher.model, prepared.drop_start) if prepared.ild_teacher else None
         ),
-        policy=prepared.policy,
-        storing=run.storing if isinstance(run, Distill) else None,
-        stored=stored,
-        keep_stored=lambda stages: begin(out, _with_stored(run, stages)),
-        advice=RunAdvice(run),
+        on_policy=prepared.policy,
+    )
+    cache = None
+    if isinstance(run, Distill):
+        cache = CacheUse(
+            settings=run.storing,
+            stages=stored,
+            on_decision=lambda stages: begin(out, _with_stored(run, stages)),
+        )
+    outcome = train(
+        objective,
+        sources,
+        run.training,
+        accelerator=accelerator,
+        folder=out,
+        resume=resume,
+        cache=cache,
+        monitoring=Monitoring(score=work.score, advice=RunAdvice(run)),
     )
     if outcome.stored is not None:
         work = work.of(replace(prepared, run=_with_stored(run, outcome.stored)))
