@@ -154,7 +154,7 @@ def test_a_run_that_need_not_wait_is_one_with_a_live_teacher(distill, tmp_path: 
     )
     assert (live.code, alone.code) == (0, 0), live.err + alone.err
     assert f"teacher cache: off, for 0.5 s nothing was done by process {os.getpid()} on " in alone.err
-    assert "at logits; the teacher is runs live" in alone.err
+    assert "at logits; the teacher runs live" in alone.err
     logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("live", "alone")]
     losses = [[json.loads(line).get("terms") for line in log] for log in logs]
     assert losses[0] == losses[1] and losses[0][0].keys() == {"hard", "soft"}

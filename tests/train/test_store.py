@@ -40,7 +40,7 @@ from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Objective
 from stillery.train.settings import Storing, Training
 from stillery.train.stage_clocks import spans_of
-from stillery.train.step_plan import Needs, StepPlan
+from stillery.train.step_plan import Needs, StageRows, StepPlan
 from stillery.train.teacher import LiveTeacher, Teacher
 from stillery.train.teacher_cache import offload as away
 from stillery.train.teacher_cache.cache import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherCache
@@ -124,7 +124,13 @@ def outputs(
     """What a teacher gives a step that needs this of it, on plain examples or mixed ones."""
     view, stage = "plain" if mixed is None else "mixed", methods.build("kd").stages[0]
     plan = StepPlan(
-        clock=Clock(), stage=stage, pairs=(), student={}, teacher={view: needs}, denominators=(), weights={}
+        clock=Clock(),
+        stage=stage,
+        pairs=(),
+        student={},
+        teacher={view: needs},
+        rows=StageRows((), "encoder"),
+        weights={},
     )
     micro_batch = MicroBatch(batch=batch, share={}, mixed=mixed, places=torch.from_numpy(batch.index), cached=cached)
     return teacher.outputs(plan, micro_batch, view)
@@ -643,7 +649,7 @@ def test_a_run_does_not_wait_for_one_that_does_nothing(
     holder = f"process {os.getpid()} on "
     assert f"teacher cache: waiting for {holder}" in said
     assert f"teacher cache: off, for 1.5 s nothing was done by {holder}" in said
-    assert "(runs/other, since 20" in said and "at tokens of layer 4; the teacher is runs live" in said
+    assert "(runs/other, since 20" in said and "at tokens of layer 4; the teacher runs live" in said
     assert isinstance(teachers_of(kd, teacher, data)[0], CachedTeacher), "another array is no matter of theirs"
     assert "waiting" not in capsys.readouterr().err
     sources = Sources(data=data, teacher=LiveTeacher(teacher.model))

@@ -23,7 +23,6 @@ from stillery.models.family import stack_sizes
 from stillery.models.trace import Stack, Trace
 from stillery.parts._wide import wide
 from stillery.recipe import Clock, Remembers, Rows, Stage
-from stillery.train.denominator import Denominator
 from stillery.train.microbatches import MicroBatch
 from stillery.train.outputs import outputs_of
 from stillery.train.step_plan import ModelSizes, Needs, StepPlan, StepPlanner, between_of, pairs_of
@@ -114,11 +113,7 @@ class Objective(nn.Module):
         """
         batch, share = micro_batch.batch, micro_batch.share
         plan = plan.without_labels() if batch.generated else plan
-        stage = plan.stage
-        predicted: Rows = "targets" if self.kind == "text" else "examples"
-        factors = {"hard": share[predicted], "soft": share[predicted]} if plan.predicts else {}
-        for match, rows in zip(stage.matches, plan.denominators, strict=True):
-            factors[match.name] = _factor(rows, share)
+        factors = self._factors(plan, share)
         student = self._student(plan, micro_batch)
         # The models may run in half precision; their outputs are measured in full. Logits over a vocabulary are
         # widened where they are measured, a few tokens at a time: a wide copy would be the largest tensor of the step.
@@ -126,7 +121,7 @@ class Objective(nn.Module):
         facts = BatchFacts(labels=batch.labels, index=micro_batch.places, mixed=micro_batch.mixed, kind=self.kind)
         with torch.autocast(batch.inputs["input_ids"].device.type, enabled=False):
             terms = stage_terms(
-                stage,
+                plan.stage,
                 plan.pairs,
                 _widened(student, keep_logits=keep),
                 _widened(teacher, keep_logits=keep),
@@ -139,6 +134,20 @@ class Objective(nn.Module):
         return Losses(
             total=_weighted_sum(parts, plan.weights), terms=parts, weights={name: plan.weights[name] for name in parts}
         )
+
+    def _factors(self, plan: StepPlan, share: Mapping[Rows, float]) -> dict[str, float]:
+        """The factor of each term of a micro-batch, so that those of all micro-batches of a step add up."""
+        if all(part == 1 for part in share.values()):
+            return dict.fromkeys(plan.weights, 1.0)
+        predicted: Rows = "targets" if self.kind == "text" else "examples"
+        factors = {"hard": share[predicted], "soft": share[predicted]} if plan.predicts else {}
+        for match, rows in zip(plan.stage.matches, plan.rows.denominators, strict=True):
+            if rows in ("sum", "counted"):
+                # A process left without examples runs one that does not count.
+                factors[match.name] = 1.0 if share["examples"] else 0.0
+            else:
+                factors[match.name] = share[rows]  # type: ignore[index]
+        return factors
 
     def _stage_modules(self, clock: Clock, factors: Mapping[str, float], watch: Watch | None) -> StageModules:
         """The modules of a stage; a flow that takes it is told its share of the step's rows."""
@@ -226,16 +235,6 @@ class _Watched(nn.Module):
         projected: tuple[Tensor, Tensor] = self.projection(student, teacher, slot)
         self.watch(self.name, slot, (student, teacher), projected)
         return projected
-
-
-def _factor(rows: Denominator, share: Mapping[Rows, float]) -> float:
-    """The factor of a micro-batch's value of a match, so that the values of all micro-batches of a step add up."""
-    if all(part == 1 for part in share.values()):
-        return 1.0
-    if rows in ("sum", "counted"):
-        # A process left without examples runs one that does not count.
-        return 1.0 if share["examples"] else 0.0
-    return share[rows]  # type: ignore[index]
 
 
 def _part(value: Tensor, factor: float) -> Tensor:

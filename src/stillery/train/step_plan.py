@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import get_args
 
 from stillery.losses import Between, flat_layers
@@ -20,6 +21,7 @@ __all__ = [
     "LayerPairs",
     "ModelSizes",
     "Needs",
+    "StageRows",
     "StepPlan",
     "StepPlanner",
     "between_of",
@@ -39,12 +41,26 @@ LayerPairs = tuple[tuple[tuple[Layers, Layers], ...], ...]
 """The (student, teacher) layers that meet in each match of a stage."""
 
 
+@dataclass(frozen=True, eq=False)
+class StageRows:
+    """What each match of a stage is a mean over, found once, when a step is first divided into micro-batches."""
+
+    matches: Sequence[Match]
+    first_stack: str
+
+    @cached_property
+    def denominators(self) -> tuple[Denominator, ...]:
+        """The rows of each match, in the order of the matches."""
+        return tuple(rows_of(match, self.first_stack) for match in self.matches)
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepPlan:
     """What one step of a stage compares.
 
-    `pairs` and `denominators` are match by match, in the order of the stage's matches. `student` says what the student
-    must output on each view of a batch (plain, mixed), `teacher` the same of the views the teacher runs on.
+    `pairs` are match by match, in the order of the stage's matches. `student` says what the student must output on each
+    view of a batch (plain, mixed), `teacher` the same of the views the teacher runs on. `rows` are those each term is a
+    mean over, `weights` are the terms' in the total.
     """
 
     clock: Clock
@@ -52,7 +68,7 @@ class StepPlan:
     pairs: LayerPairs
     student: Mapping[str, Needs]
     teacher: Mapping[str, Needs]
-    denominators: tuple[Denominator, ...]
+    rows: StageRows
     weights: Mapping[str, float]
 
     @property
@@ -63,7 +79,7 @@ class StepPlan:
     @property
     def counted(self) -> bool:
         """Whether a match's distance counts what it is a mean over, so that a divided step must be counted first."""
-        return "counted" in self.denominators
+        return "counted" in self.rows.denominators
 
     def without_labels(self) -> StepPlan:
         """The same without the labels' loss: targets the student generated itself are no labels."""
@@ -71,7 +87,7 @@ class StepPlan:
 
     def counting(self) -> tuple[Stage, LayerPairs]:
         """The stage with those matches alone whose distance counts what it is a mean over, and their pairs."""
-        chosen = [number for number, rows in enumerate(self.denominators) if rows == "counted"]
+        chosen = [number for number, rows in enumerate(self.rows.denominators) if rows == "counted"]
         matches = tuple(self.stage.matches[number] for number in chosen)
         return replace(self.stage, matches=matches), tuple(self.pairs[number] for number in chosen)
 
@@ -81,7 +97,7 @@ class StepPlanner:
 
     def __init__(self, stage: Stage, between: Mapping[StackName | None, Between], first_stack: str) -> None:
         self.stage, self.between = stage, between
-        self.denominators = tuple(rows_of(match, first_stack) for match in stage.matches)
+        self.rows = StageRows(stage.matches, first_stack)
         self._last: StepPlan | None = None
 
     def __call__(self, clock: Clock) -> StepPlan:
@@ -99,7 +115,7 @@ class StepPlanner:
             pairs=pairs,
             student={view: student for view, (student, _) in needs.items()},
             teacher={view: needs[view][1] for view in _teacher_views(stage)},
-            denominators=self.denominators,
+            rows=self.rows,
             weights=weights,
         )
         return self._last
