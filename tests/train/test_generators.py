@@ -520,7 +520,7 @@ def test_what_models_cannot_do_is_found_before_the_first_step() -> None:
         Recipe(stages=(Stage(matches=(crossed,)),)), gpt2, gpt2
     )
     encoder = on_stacks(methods.build("layer-forward"), "encoder-decoder", which="encoder")
-    assert "looks at the encoder, which the models do not have" in faults_of(encoder, gpt2, gpt2)
+    assert "compares the encoder, which the models do not have" in faults_of(encoder, gpt2, gpt2)
     gpt2.config.scale_attn_by_inverse_layer_idx = True
     decoder = on_stacks(methods.build("l-ild"), "decoder")
     assert "a gpt2 model hold more than queries and keys" in faults_of(decoder, gpt2, gpt2)

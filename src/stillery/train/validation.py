@@ -1,4 +1,4 @@
-"""What a score of the dev part says beside its metrics: that all its examples were given one answer."""
+"""A score of the dev split with, beside its metrics, the one answer that all examples were given, if they were."""
 
 from __future__ import annotations
 
