@@ -22,7 +22,8 @@ Similarity = Sequence[Sequence[float]]
 def asks(match: Match) -> bool:
     """Whether a match's pairing needs the similarity of the layers and has not been given it."""
     declared = declare.facts_of(match.pair)
-    return declared is not None and "similarity" in declared.needs and declare.option_of(match.pair, "similarity") is None
+    needed = declared is not None and "similarity" in declared.needs
+    return needed and declare.option_of(match.pair, "similarity") is None
 
 
 def with_similarity(stages: Sequence[Stage], of: Callable[[Stage, Match], Similarity]) -> tuple[Stage, ...]:

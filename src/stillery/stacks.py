@@ -63,8 +63,8 @@ def _check(match: Match) -> None:
         )
     if match.represent.looks_at == "first":
         raise UserError(
-            f"match {match.name} compares [CLS] states, and a model that generates text has none; use --represent pool or "
-            "tokens"
+            f"match {match.name} compares [CLS] states, and a model that generates text has none; use --represent "
+            "pool or tokens"
         )
     if "feature" in match.represent.needs:
         raise UserError(

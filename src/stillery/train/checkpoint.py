@@ -40,7 +40,7 @@ _BEGUN = "begun.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The position of a run: the counters that are no function of the step, the teacher cache's choice, and warnings."""
+    """The position of a run: the counters that are no function of the step, the choice of the cache, and warnings."""
 
     step: int = 0
     seconds: float = 0.0

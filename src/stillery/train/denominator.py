@@ -189,7 +189,7 @@ def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side
     own, other = (_DECODER, _ENCODER) if decoder else (_ENCODER, _DECODER)
     layers = range(1, _LAYERS + 1) if represent.joint or match.combine is not None else (1,)
 
-    def shown(lengths: np.ndarray, number: int, layer: int) -> Tensor:
+    def values_of(lengths: np.ndarray, number: int, layer: int) -> Tensor:
         longest = int(lengths[list(texts)].max()) + padding
         rows = []
         for text in texts:
@@ -209,7 +209,7 @@ def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side
     states: dict[str, dict[int, Tensor]] = {}
     for number, need in enumerate(represent.needs):
         lengths = other if need == "cross_key" else own
-        values = {layer: shown(lengths, number, layer) for layer in layers}
+        values = {layer: values_of(lengths, number, layer) for layer in layers}
         states[need] = {layer: one[:, 0] for layer, one in values.items()} if need == "feature" else values
     return Stack(
         **{"hidden": {}, **states},  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ __all__ = ["OneAnswer", "Scores"]
 class OneAnswer:
     """The one answer that a model gives every example, in words.
 
-    `expected` is the share of the examples that should have been given it, where that can be said.
+    `expected` is the share of the examples that should have been given it, where that is known.
     """
 
     answer: str
