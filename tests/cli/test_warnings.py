@@ -43,7 +43,7 @@ def build():
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(guards.APART, "cpu", 2)
+    monkeypatch.setitem(guards.STEPS_BETWEEN, "cpu", 2)
 
 
 def read(out: Path) -> dict[str, Any]:

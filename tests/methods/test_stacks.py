@@ -83,7 +83,7 @@ def test_stacks_draw_independently(name: str) -> None:
 def test_what_makes_no_sense_is_refused_in_a_line(name: str, kind: str) -> None:
     with pytest.raises(UserError) as caught:
         on_stacks(methods.build(name), kind)
-    assert all("a model that writes text has none" in line for line in caught.value.lines)
+    assert all("a model that generates text has none" in line for line in caught.value.lines)
     if name in ("pkd", "alp-kd"):
         assert "[CLS]" in caught.value.lines[0] and "--represent pool" in caught.value.lines[0]
         pooled = switched(methods.build(name), Switches(represent="pool"), name)

@@ -16,13 +16,15 @@ from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.models.load import Loaded
+from stillery.models.trace import Trace
 from stillery.parts import distance, load, pair, represent
 from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.train.check import check_stages
 from stillery.train.denominator import rows_of
 from stillery.train.loop import TrainingData
-from stillery.train.objective import Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]
@@ -80,23 +82,27 @@ def parts_and_whole(
         stage = Stage(matches=(match,), hard_weight=0.0)
         check_stages([stage], teacher_sizes, teacher_sizes, Clock())
         objective = Objective(student, [stage], teacher=teacher_sizes, seed=0, examples=64)
-        needs = needs_of(stage, objective.between[0], Clock(), "plain")[1]
+        plan = objective.plan(Clock())
+
+        def micro_batch(part: np.ndarray, share: dict[str, float]) -> MicroBatch:
+            batch = collate(sentences, tokens, part, 0)
+            return MicroBatch(batch=batch, share=share, places=torch.from_numpy(batch.index))
+
+        def shown(one: MicroBatch) -> dict[str, Trace]:
+            return {"plain": live(one.batch.inputs, plan.teacher["plain"])}
 
         def value(part: np.ndarray, share: dict[str, float], counts=None) -> float:
-            batch = collate(sentences, tokens, part, 0)
-            shown = {"plain": live(batch.inputs, needs)}
+            one = micro_batch(part, share)
             with torch.no_grad():
-                losses = objective(batch.inputs, batch.labels, shown, Clock(), share, counts=counts)
+                losses = objective(plan, one, shown(one), counts=counts)
             return losses.terms["m"].item()
 
         total, cuts = data.rows(index), np.array_split(index, [5, 6, 20])
         shares = [{name: count / total[name] for name, count in data.rows(cut).items()} for cut in cuts]
         counts = None
-        if objective.counts_itself(0):
-            batches = [collate(sentences, tokens, cut, 0) for cut in cuts]
-            each = [
-                objective.counts_of(one.inputs, {"plain": live(one.inputs, needs)}, Clock(), None) for one in batches
-            ]
+        if plan.counted:
+            batches = [micro_batch(cut, share) for cut, share in zip(cuts, shares, strict=True)]
+            each = [objective.counts_of(plan, one, shown(one)) for one in batches]
             counts = {"m": sum(one["m"] for one in each)}
         found = sum(value(cut, share, counts) for cut, share in zip(cuts, shares, strict=True))
         return found, value(index, dict.fromkeys(total, 1.0))

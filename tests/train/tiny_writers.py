@@ -27,7 +27,8 @@ from stillery.models.family import kind_of, stack_sizes
 from stillery.recipe import Clock, Recipe, Rows
 from stillery.stacks import on_stacks
 from stillery.train.loop import TextData
-from stillery.train.objective import Losses, Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Losses, Objective
 from stillery.train.teacher import LiveTeacher
 
 FAMILIES = ("t5", "bart", "gpt2", "llama")
@@ -124,13 +125,14 @@ class Lesson:
         clock: Clock | None = None,
     ) -> Losses:
         clock = clock or Clock(stage_step=1, stage_steps=2)
-        stage, between = self.recipe.stages[clock.stage], self.objective.between[clock.stage]
+        stage, plan = self.recipe.stages[clock.stage], self.objective.plan(clock)
         if mixed is None and stage.mixing is not None:
             mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0))
-        shown = {"plain": self.teacher(batch.inputs, needs_of(stage, between, clock, "plain")[1])}
+        shown = {"plain": self.teacher(batch.inputs, plan.teacher.get("plain", {}))}
         if mixed:
-            shown["mixed"] = self.teacher(batch.inputs, needs_of(stage, between, clock, "mixed")[1], mixed)
-        return self.objective(batch.inputs, None, shown, clock, share or Whole(), mixed)
+            shown["mixed"] = self.teacher(batch.inputs, plan.teacher["mixed"], mixed)
+        micro_batch = MicroBatch(batch=batch, share=share or Whole(), mixed=mixed, places=torch.from_numpy(batch.index))
+        return self.objective(plan, micro_batch, shown)
 
 
 class Whole(dict):

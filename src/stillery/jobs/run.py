@@ -27,7 +27,7 @@ from stillery.recipe import Pairs, Stage
 from stillery.train.batch_dependence import check_divided, looks_at_batches
 from stillery.train.checkpoint import discard
 from stillery.train.distributed import from_main
-from stillery.train.loop import Outcome, accelerator_for, train
+from stillery.train.loop import CacheUse, Monitoring, Outcome, Sources, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
 from stillery.train.schedule import run_steps
@@ -122,23 +122,30 @@ def _trained(
     stored: list[int] | None,
 ) -> Outcome:
     run, teacher, other = prepared.run, prepared.teacher, prepared.layers_teacher
-    return train(
-        objective,
-        data.train,
-        run.training,
-        accelerator=accelerator,
+    sources = Sources(
+        data=data.train,
         teacher=LiveTeacher(teacher.model, prepared.drop_start) if teacher else None,
-        score=prepared.kind.scorer(prepared, data),
-        folder=out,
-        resume=resume,
         supplementary=data.texts,
         supplementary_teacher=LiveTeacher(other.model, prepared.drop_start) if other else None,
-        policy=prepared.policy,
-        storing=run.storing if isinstance(run, Distill) else None,
-        stored=stored,
-        keep_stored=lambda stages: begin(out, _with_stored(run, stages)),
-        advice=RunAdvice(run),
-        about=names_only(values_of(run)),
+        on_policy=prepared.policy,
+    )
+    cache = None
+    if isinstance(run, Distill):
+        cache = CacheUse(
+            settings=run.storing,
+            stages=stored,
+            on_decision=lambda stages: begin(out, _with_stored(run, stages)),
+        )
+    score = prepared.kind.scorer(prepared, data)
+    return train(
+        objective,
+        sources,
+        run.training,
+        accelerator=accelerator,
+        folder=out,
+        resume=resume,
+        cache=cache,
+        monitoring=Monitoring(score=score, advice=RunAdvice(run), about=names_only(values_of(run))),
     )
 
 

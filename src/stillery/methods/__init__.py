@@ -25,7 +25,19 @@ from torch import Tensor, nn
 
 from stillery.declare import Group, sources_of, turn_of
 from stillery.errors import ErrorList, UserError, nearest
-from stillery.losses import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
+from stillery.losses import (
+    BatchFacts,
+    Between,
+    Kind,
+    Mixed,
+    ModelOutputs,
+    StageModules,
+    Views,
+    judges_of,
+    modules_of,
+    stage_pairs,
+    stage_terms,
+)
 from stillery.outputs import StackOutputs
 from stillery.recipe import Clock, Match, Recipe, StackName, Stage, part_name
 from stillery.stacks import Which, on_stacks
@@ -249,8 +261,8 @@ def _start(recipe: Recipe) -> str:
 
 def terms(
     name: str,
-    student: Showing | Views,
-    teacher: Showing | Views,
+    student: ModelOutputs | Views,
+    teacher: ModelOutputs | Views,
     batch: Any,
     clock: Clock | None = None,
     *,
@@ -285,19 +297,9 @@ def terms(
             judging = judges_of(stage, between, clock, classes=_classes(ours), examples=int(max(index)) + 1)
         projections = made[0] | dict(projections or {})
         flows, judges = made[1] | dict(flows or {}), judging | dict(judges or {})
-    return stage_terms(
-        stage,
-        ours,
-        theirs,
-        batch.labels,
-        clock,
-        kind=_kind(ours, batch.labels),
-        projections=projections,
-        flows=flows,
-        judges=judges,
-        index=torch.as_tensor(index),
-        mixed=mixed,
-    )
+    facts = BatchFacts(labels=batch.labels, index=torch.as_tensor(index), mixed=mixed, kind=_kind(ours, batch.labels))
+    modules = StageModules(projections=projections or {}, flows=flows or {}, judges=judges or {})
+    return stage_terms(stage, stage_pairs(stage, ours, theirs, clock), ours, theirs, facts, clock, modules)
 
 
 def _classes(views: Views) -> int:
