@@ -5,8 +5,8 @@
 
 The teacher is fine-tuned once; a student's seed decides its order of examples, its random weights and its random pairs.
 A method's own options follow its name: `kd:hard_weight=1:soft_weight=1:temperature=1`. A run that is finished in --out
-is not run again, so a benchmark that was cut short goes on; --report prints what is there. Scores are of the test part,
-with the weights that are best on dev. --against METHOD prints what others have more or less than it, with intervals of
+is not run again, so a benchmark that was cut short goes on; --report prints what is there. Scores are of the test
+split, with the weights that are best on dev. --against METHOD prints what others have more or less than it, with intervals of
 the same texts drawn for both; --unseen COLUMN scores texts apart whose value of a column does not occur in training.
 """
 
@@ -159,7 +159,7 @@ def differences(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def unseen(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """BLEU of the test texts whose value of a column occurs in the training part, and of the others."""
+    """BLEU of the test texts whose value of a column occurs in the training split, and of the others."""
     import pyarrow.parquet as pq
 
     from stillery.evaluate.text_metrics import text_scores
@@ -182,7 +182,7 @@ def unseen(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def written(run: Run, out: Path) -> dict[str, Any] | None:
-    """What the model of a run wrote for the test part, beside the right texts, if it ran to its end."""
+    """What the model of a run wrote for the test split, beside the right texts, if it ran to its end."""
     import pyarrow.parquet as pq
 
     path = run.folder(out) / "predictions.parquet"

@@ -62,7 +62,7 @@ def test_the_readmes_commands_run_as_written(folder: Path, monkeypatch: pytest.M
     # Whether a teacher's store is used is decided by the clock, and rounds otherwise: weights are compared below.
     monkeypatch.setenv("STILLERY_CACHE", "off")
     commands = [line for block in blocks("sh") for line in block.splitlines() if line.startswith("stillery ")]
-    # Those of models that write text need one, which no package ships; tests/cli/test_text_runs.py runs their like.
+    # Those of models that generate text need one, which no package ships; tests/cli/test_text_runs.py runs their like.
     text = [line for line in commands if "pairs.csv" in line or "--beams" in line or "--source" in line]
     assert len(text) == 4
     commands = [line for line in commands if line not in text]

@@ -51,7 +51,7 @@ def distill(
 
 
 def score(
-    model: str | Path, *, against: str | Path | None = None, part: str | None = None, batch_size: int = 64, **data: Any
+    model: str | Path, *, against: str | Path | None = None, split: str | None = None, batch_size: int = 64, **data: Any
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.config.inherited import as_trained, reading_of
@@ -64,7 +64,7 @@ def score(
             inputs=as_trained(str(model), _plain(data)),
             against=teacher,
             theirs=None if teacher is None else reading_of(teacher, _plain(data)),
-            split=part,
+            split=split,
             batch_size=batch_size,
         )
     )

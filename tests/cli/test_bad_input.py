@@ -212,7 +212,7 @@ CASES = [
     (f"{EVALUATE} --data {{good.csv}} --task imdb", "both --data and --task"),
     (f"{EVALUATE} --data {{three_classes.csv}}", "three_classes.csv row 41 'neutral' not known"),
     (f"{EVALUATE} --data {{columns.csv}} --text words", "columns.csv no label column --label"),
-    (f"{EVALUATE} --data {{good.csv}} --part exam", "--part exam train, dev, test"),
+    (f"{EVALUATE} --data {{good.csv}} --split exam", "--split exam train, dev, test"),
     (f"{EVALUATE} --data {{good.csv}} --batch-size 0", "--batch-size 1"),
     (f"{EVALUATE} --data {{good.csv}} --against {{spam}}", "--against spam ham, spam negative, positive"),
     (f"{EVALUATE} --data {{good.csv}} --against {{scorer}}", "--against scorer cannot be compared"),

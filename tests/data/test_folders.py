@@ -61,7 +61,7 @@ def test_the_files_of_a_part(tmp_path, names, train):
         (["train.csv", "dev_matched.csv", "dev_mismatched.csv"], "dev file .dev_matched.csv, dev_mismatched.csv"),
         (["train.csv", "dev.csv", "validation.csv"], r"more than one dev file \(dev.csv, validation.csv\)"),
         (["dev.csv", "test.csv"], "no train file.*the folder has dev.csv, test.csv"),
-        (["reviews_train.csv", "reviews_test.csv"], "look like parts of a task"),
+        (["reviews_train.csv", "reviews_test.csv"], "look like splits of a task"),
         (["config.json", "vocab.txt"], "holds a model, not data"),
         (["README.txt"], "no data files"),
     ],

@@ -20,7 +20,7 @@ def test_the_whole_job_from_python(tiny_teacher, reviews, tmp_path):
                            out=tmp_path / "small", **small)  # fmt: skip
     assert run.student == tmp_path / "small" / "student"
     assert run.metrics == json.loads((tmp_path / "small" / "metrics.json").read_text())
-    found = stillery.score(run.out, data=reviews, part="test", against=teacher.out)
+    found = stillery.score(run.out, data=reviews, split="test", against=teacher.out)
     assert {name: run.metrics[name] for name in found} == found
     assert stillery.predict(run.out, data=reviews, out=tmp_path / "new.parquet") == 160
     assert pq.read_table(tmp_path / "new.parquet").num_rows == 160

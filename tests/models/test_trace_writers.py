@@ -1,4 +1,4 @@
-"""What models that write text show of both stacks, against what transformers itself gives."""
+"""What models that generate text show of both stacks, against what transformers itself gives."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Training of models that write text: T5 and BART, GPT-2 and Llama."""
+"""Training of models that generate text: T5 and BART, GPT-2 and Llama."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     settings: dict[str, Any],
     against: Annotated[str | None, typer.Option(help="A teacher to compare with.", rich_help_panel=Panel.FIRST)] = None,
-    part: Annotated[
+    split: Annotated[
         str | None,
         typer.Option(
             help="train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]",
@@ -32,7 +32,7 @@ def evaluate(
     submission: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for predictions on a GLUE task's test part, in the leaderboard's format.",
+            help="Folder for predictions on a GLUE task's test split, in the leaderboard's format.",
             rich_help_panel=Panel.OUTPUT,
         ),
     ] = None,
@@ -40,6 +40,7 @@ def evaluate(
         Path | None,
         typer.Option(help="File for every example and what the model made of it.", rich_help_panel=Panel.OUTPUT),
     ] = None,
+    part: Annotated[str | None, typer.Option(hidden=True, help="What --split was called before.")] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
@@ -54,7 +55,7 @@ def evaluate(
             inputs=as_trained(model, settings, option_name),
             against=against,
             theirs=None if against is None else reading_of(against, settings, option_name),
-            split=part,
+            split=split if part is None else part,
             batch_size=batch_size,
             submission=submission,
             predictions=predictions,

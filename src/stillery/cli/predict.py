@@ -45,7 +45,7 @@ def predict(
     source: Annotated[
         str | None,
         typer.Option(
-            help="Column to write from, for a model that writes text.  [default: found by name]",
+            help="Column to write from, for a model that generates text.  [default: found by name]",
             rich_help_panel=Panel.GENERATION,
         ),
     ] = None,
@@ -65,9 +65,9 @@ def predict(
     ] = None,
     settings: dict[str, Any],
 ) -> None:
-    """Label new text, or have a model that writes text write: every row of a file with what is added to it.
+    """Label new text, or have a model that generates text write: every row of a file with what is added to it.
 
-    A classifier adds its prediction and probabilities, a model that writes text its output.
+    A classifier adds its prediction and probabilities, a model that generates text its output.
     """
     from stillery.jobs.predict import run_predict
 

@@ -33,17 +33,18 @@ def load_line(folder: object, *, custom_head: bool = False, writes: str | None =
 
 def show_evaluation(metrics: Mapping[str, Any]) -> None:
     """Print an evaluation for a person."""
-    part = f" {metrics['part']}" if "part" in metrics else ""
-    print(f"{metrics['task']}: {metrics['examples']}{part} examples")
+    # A finished run of before calls it a part.
+    split = metrics.get("split", metrics.get("part"))
+    print(f"{metrics['task']}: {metrics['examples']}{f' {split}' if split else ''} examples")
     for name, value in metrics["metrics"].items():
         bounds = metrics["intervals"].get(name)
         between = f"  (95%: {bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
         teacher = metrics.get("teacher_metrics", {}).get(name)
         beside = f"   teacher {teacher:.2f}" if teacher is not None else ""
         print(f"  {name:<10} {value:6.2f}{between}{beside}")
-    for part, beside in metrics.get("also", {}).items():
+    for split, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
-        print(f"  {part} ({beside['examples']} examples): {values}")
+        print(f"  {split} ({beside['examples']} examples): {values}")
     _show_written(metrics)
     for signature in metrics.get("signatures", {}).values():
         print(f"  {signature}")
@@ -83,7 +84,7 @@ def _search(decoding: Mapping[str, Any]) -> str:
 
 
 def _show_training(training: Mapping[str, Any]) -> None:
-    """Print the dev part's main metric at the best and at the last scoring."""
+    """Print the dev split's main metric at the best and at the last scoring."""
     best, last = training.get("dev_best"), training.get("dev_last")
     if best and last:
         name = next(iter(best))

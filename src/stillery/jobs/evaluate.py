@@ -75,7 +75,7 @@ def run_evaluate(request: Request) -> dict[str, Any]:
         kind.write_answers(request.predictions, first, *answers)
     found = kind.evaluation(first, *answers)
     if first.split is not None:
-        found["part"] = first.split
+        found["split"] = first.split
     if scoring.notes:
         found["notes"] = list(scoring.notes)
     if scoring.more:

@@ -43,7 +43,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     kind, teacher, model = prepared.kind, prepared.teacher, folded(model)
     scored, tokenised = data.splits.get("test", data.splits["dev"])
     student, theirs = _both(prepared, model, scored, tokenised)
-    metrics = kind.evaluation(scored, student, theirs) | {"part": scored.split}
+    metrics = kind.evaluation(scored, student, theirs) | {"split": scored.split}
     more = {name: split for name, split in data.splits.items() if name not in ("dev", "test")}
     if more:
         metrics["also"] = {

@@ -82,7 +82,7 @@ class Prepared:
             *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
         ]
         if self.layers_teacher is not None:
-            lines.append(f"teacher of the stage of layers: {self.layers_teacher.name}")
+            lines.append(f"teacher of the hidden-state stage: {self.layers_teacher.name}")
         for name, pairs in self.pairs.items():
             lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
         return lines
@@ -100,7 +100,7 @@ class Prepared:
         if splits.note:
             lines.append(f"data: {splits.note}")
         if self.texts is not None:
-            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the stage of layers")
+            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the hidden-state stage")
         return lines
 
     def said_origin(self, what: str = "student") -> list[str]:

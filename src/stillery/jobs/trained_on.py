@@ -11,7 +11,7 @@ from stillery.progress import say
 __all__ = ["warn_of_seen"]
 
 
-def warn_of_seen(model: str, data: DataSettings, part: str | None) -> None:
+def warn_of_seen(model: str, data: DataSettings, split: str | None) -> None:
     """Say so where a whole file is scored that a model was trained on rows of."""
-    if part is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
-        say(f"warning: {model} was trained on rows of {data.data}; --part test scores those it has not seen")
+    if split is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
+        say(f"warning: {model} was trained on rows of {data.data}; --split test scores those it has not seen")

@@ -124,7 +124,7 @@ class LabelAnswers:
         if labels is None:
             if not answered:
                 raise UserError(
-                    f"{name}: no part has labels, so the classes are not known; name the label column (--label)"
+                    f"{name}: no split has labels, so the classes are not known; name the label column (--label)"
                 )
             first = next(iter(answered.values()))
             labels = self._infer(first.tables, None if need else first.rows)

@@ -63,7 +63,7 @@ def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examp
     """Load what a model is scored on: a file, a folder's test (else dev) split or all of it, or the split named."""
     path = Path(path)
     if split is not None and split not in SPLITS:
-        raise UserError(f"no part {split!r}; {nearest(split, SPLITS)}")
+        raise UserError(f"no split {split!r}; {nearest(split, SPLITS)}")
     folder = _folder(path, need_train=False)
     files = folder.whole if split is None else ()
     if folder.splits:
@@ -74,7 +74,7 @@ def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examp
             files = folder.splits.get(split, ())
     name, rows = path.resolve().name, None
     if not files and split == "test" and folder.splits:
-        raise UserError(f"{path}: there is no test part; add a test file, or choose another part")
+        raise UserError(f"{path}: there is no test split; add a test file, or choose another split")
     # What comes out of train needs a train file.
     tables = read_tables(files or folder.whole or _folder(path).splits["train"], schema, need=True)
     examples = _examples(tables, name)
@@ -158,7 +158,7 @@ def _pieces(splits: Sequence[str], train: Examples, path: Path, folder: Folder, 
         pieces |= {split: ("train", some) for split, some in zip(names, rows, strict=True)}
         sizes = ", ".join(f"{len(some)} {split}" for split, some in zip(names, rows, strict=True))
         if not folder.whole:
-            notes.append(f"no dev file: {len(rows[1])} of the train rows are held out as the dev part")
+            notes.append(f"no dev file: {len(rows[1])} of the train rows are held out as the dev split")
         elif path.is_dir():
             notes.append(f"the {len(folder.whole)} files of {path.resolve().name} are one set, split by texts: {sizes}")
         else:

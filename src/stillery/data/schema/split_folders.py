@@ -168,5 +168,5 @@ def _as_one(folder: Path, files: Sequence[Path]) -> tuple[Path, ...]:
     words = {word for names in SPLITS.values() for word in names}
     named = [path.name for path in data if words & set(re.split(r"[\W_]+", stem(path).lower()))]
     if named:
-        raise UserError(f"{folder}: {', '.join(named[:5])} look like parts of a task; call them train, dev and test")
+        raise UserError(f"{folder}: {', '.join(named[:5])} look like splits of a task; call them train, dev and test")
     return data

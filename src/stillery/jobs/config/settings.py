@@ -59,7 +59,7 @@ class DataSettings:
         None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
     )
     label_separator: str | None = setting(None, "What stands between them.  [default: |]")
-    unlabelled: bool = setting(False, "Distil on texts alone: labels of the training part are neither needed nor read.")
+    unlabelled: bool = setting(False, "Distil on texts alone: no labels of the training split are needed or read.")
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
 
 
@@ -69,8 +69,8 @@ class GenerationSettings:
 
     panel: ClassVar[Panel] = Panel.GENERATION
 
-    source: str | None = setting(None, "Column with what a model reads, if it writes text.  [default: found by name]")
-    target: str | None = setting(None, "Column with what it should write.  [default: found by name]")
+    source: str | None = setting(None, "Column with the source texts, to generate from.  [default: found by name]")
+    target: str | None = setting(None, "Column with the target texts.  [default: found by name]")
     max_target_length: int = setting(128, "Tokens per target; longer ones are cut.", least=4)
     prompt: str | None = setting(
         None, "What a decoder goes on from, with {source} in it.  [default: the source and a line break]"
@@ -111,7 +111,7 @@ class InputSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionSettings:
-    """A training part made harder to learn from on purpose; dev and test stay as they are.
+    """A training split made harder to learn from on purpose; dev and test stay as they are.
 
     The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
     """
@@ -120,7 +120,7 @@ class ConditionSettings:
 
     samples: int | None = setting(
         None,
-        "Train on this many examples (of texts to write: sources), drawn at random from the training part.",
+        "Train on this many examples (of texts to generate: sources), drawn at random from the training split.",
         least=1,
     )
     sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
@@ -180,12 +180,12 @@ class StudentSettings:
         "widths differ, else none]",
         choices=PROJECTORS,
     )
-    freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that writes text.")
+    freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that generates text.")
     tie_embeddings: bool | None = setting(
         None, "A decoder's head and token embeddings are one tensor.  [default: as the teacher has it]"
     )
     copy_embeddings: bool | None = setting(
-        None, "With --init random, start from the teacher's embeddings, in a model that writes text."
+        None, "With --init random, start from the teacher's embeddings, in a model that generates text."
     )
     allow_custom_head: bool | None = setting(
         None, "Allow a reused head that no plain model can hold; the student then loads with stillery only."
@@ -212,9 +212,9 @@ class MethodSettings:
     schedule: str | None = setting(
         None, "Match layers and predictions jointly, or layers first (sequential).", choices=partial(words, "schedule")
     )
-    ild_data: str | None = setting(None, "Texts for the stage of layers, instead of --data; they need no labels.")
-    ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
-    ild_teacher: str | None = setting(None, "Another teacher for the stage of layers.  [default: --teacher]")
+    ild_data: str | None = setting(None, "Texts for the hidden-state stage, instead of --data; they need no labels.")
+    ild_task: str | None = setting(None, "A named task's texts for the hidden-state stage.")
+    ild_teacher: str | None = setting(None, "Another teacher for the hidden-state stage.  [default: --teacher]")
     ild_max_length: int | None = setting(None, "Tokens per text of those.  [default: --max-length]", least=4)
     stacks: str = setting(
         "both", "Of an encoder-decoder, the stacks whose layers are matched.", choices=("both", "encoder", "decoder")

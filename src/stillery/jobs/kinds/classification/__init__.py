@@ -96,7 +96,7 @@ KIND = Kind(
     refuses=(
         Refusal(
             names=_ONLY_GENERATION,
-            line="{option} is for models that write text, such as T5 or Llama; this one is a classifier",
+            line="{option} is for models that generate text, such as T5 or Llama; this one is a classifier",
         ),
     ),
     load=_load,

@@ -137,7 +137,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
         return Scoring(scored=first, more=tuple(more), notes=(found.source, found.note), groups=found.groups)
     assert data.data is not None
     if split is not None and split not in SPLITS:
-        raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+        raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
     path = Path(data.data)
     examples = load_to_score(path, _schema(data, labels), split)
     name, found_split = path.resolve().name, scored_split(path, split)

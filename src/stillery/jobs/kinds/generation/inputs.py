@@ -74,7 +74,7 @@ def _to_score(inputs: InputSettings, split: str | None) -> Scoring:
     if data.task is None:
         assert data.data is not None
         if split is not None and split not in SPLITS:
-            raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+            raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
         path = Path(data.data)
         examples = load_to_score(path, generation(inputs.generation.source, inputs.generation.target), split)
         return Scoring(scored=Scored(task=path.resolve().name, split=scored_split(path, split), examples=examples))
