@@ -20,9 +20,7 @@ _REFUSES = (
         names=("text", "text_pair", "label", "regression", "multi_label", "label_separator"),
         line="{option} is for classifiers: a model that generates text has --source and --target",
     ),
-    Refusal(
-        names=("unlabelled",), line="{option} is for classifiers: a model that generates text needs texts to generate"
-    ),
+    Refusal(names=("unlabelled",), line="{option} is for classifiers: a model that generates text needs target texts"),
     Refusal(
         names=("restarts",), line="{option} is for classifiers: a model that generates text does not fall to one class"
     ),
