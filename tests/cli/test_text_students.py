@@ -152,8 +152,8 @@ def test_tied_and_untied_heads(command, models, pairs, tmp_path, family, option,
     found = read(tmp_path / "run" / "metrics.json")
     assert found["cost"]["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     # What was trained is what is read back.
-    done = command("evaluate", tmp_path / "run", "--data", pairs, "--split", "test", "--beams", 2, "--max-new-tokens", 8,
-                   "--json")  # fmt: skip
+    done = command("evaluate", tmp_path / "run", "--data", pairs, "--split", "test", "--beams", 2, "--max-new-tokens",
+                   8, "--json")  # fmt: skip
     assert done.json["metrics"] == pytest.approx(found["metrics"], abs=1e-3)
 
 
