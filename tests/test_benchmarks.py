@@ -123,8 +123,8 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
         (levers.loop, "PREFETCHED"), (levers.DeferredLosses, "arrived"), (levers.stream, "_stream_of"),
         (levers.Repeated, "_record"),
         (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
-        (levers.trace._Hooks, "__init__"),
-        (levers.trace, "_first_alone"), (torch.optim, "AdamW"), (levers.batches, "POOL_WINDOWS"),
+        (levers.trace.StackHooks, "__init__"),
+        (levers.trace, "_first_token_only"), (torch.optim, "AdamW"), (levers.batches, "POOL_WINDOWS"),
         (levers.terms, "_at_once"),
     ]  # fmt: skip
     assert len(places) == len(levers.WITHOUT)

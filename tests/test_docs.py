@@ -234,6 +234,8 @@ def test_the_design_names_every_room_there_is() -> None:
     assert tree is not None
     source = ROOT / "src/stillery"
     rooms = {str(path.parent.relative_to(source)) for path in source.rglob("__init__.py")} - {"."}
+    # A kind of model is a file or a folder, as it likes.
+    rooms = {room for room in rooms if not room.startswith("jobs/kinds/")}
     named, above = set(), ""
     for indent, room in re.findall(r"^( +)(\w+)/ ", tree[1], flags=re.MULTILINE):
         above = room if len(indent) == 2 else above
