@@ -21,7 +21,6 @@ from stillery.models.family import stack_sizes
 from stillery.models.outputs import Wanted
 from stillery.overrides import Switches, switched
 from stillery.parts import represent_relations as relations
-from stillery.words import words
 from stillery.parts.divergence import DIVERGENCES as PLAIN
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.stacks import on_stacks
@@ -33,6 +32,7 @@ from stillery.train.outputs import outputs_of
 from stillery.train.settings import Training
 from stillery.train.step_plan import pairs_of
 from stillery.train.teacher import LiveTeacher
+from stillery.words import words
 
 STRATEGIES = ("layer-forward", "layer-reverse", "layer-all-to-one", "layer-random")
 METHODS: dict[str, dict[str, Any]] = {
