@@ -43,6 +43,7 @@ class Family:
     """Paths inside a sequence classifier; `pooler` and `classifier` start at the model, the others at its base model.
 
     `pooler` is the dense layer between the first token's state and the classifier, whatever the family calls it.
+    `token_classifier` is the classifier of a model with a head for each token, which has no pooler.
     `projection` takes embeddings of another width to the layers' width. `extras` are the encoder's own weights beside
     its layers, in words. `projections` are a layer's query, key and value maps, from the layer on; `more_queries`,
     `more_keys`, `attended`, `to_inner`, `from_inner` and `head_bias` are as a `Layout` has them; `plain_scores` says
@@ -69,6 +70,7 @@ class Family:
     alone: str | None = "attention.output"
     pooler: str = "classifier.dense"
     classifier: str = "classifier.out_proj"
+    token_classifier: str = "classifier"
     inner: str = "intermediate_size"
     shared: bool = False
 

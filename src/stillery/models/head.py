@@ -14,9 +14,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.errors import ErrorList, UserError
 from stillery.models.custom_head import HOW_TO_LOAD
-from stillery.models.family import family_of, sizes
-from stillery.models.load import Loaded, load_classifier
-from stillery.models.projected_head import Head, final_linear, head_of, insert
+from stillery.models.family import sizes
+from stillery.models.load import Loaded, load_head
+from stillery.models.projected_head import Head, final_linear, head_of, insert, pooler_path
 
 __all__ = ["choose_head", "load_student", "reuse_head"]
 
@@ -58,6 +58,8 @@ def choose_head(
 def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
     """Why the teacher's pooler cannot be a student's, or None."""
     config = teacher.model.config
+    if pooler_path(teacher.model) is None:
+        return "a model that classifies tokens has no pooler"
     if student.model_type != config.model_type:
         return f"the student is a {student.model_type}, the teacher a {config.model_type}; their poolers differ"
     ours, theirs = (getattr(each, "pooler_hidden_act", None) for each in (student, config))
@@ -76,7 +78,7 @@ def reuse_head(
 
     Frozen ones let gradients through but never move; a projector, new from the seed, is always trained.
     """
-    family, theirs = family_of(student.config, "student"), teacher.model
+    theirs = teacher.model
     head = head or choose_head(student.config, sizes(student.config).width, teacher)
     if student.config.num_labels != final_linear(theirs).out_features:
         raise UserError(
@@ -86,8 +88,10 @@ def reuse_head(
     insert(student, head, seed)
     reused: list[tuple[nn.Module, nn.Module]] = [(final_linear(student), final_linear(theirs))]
     if head.reuse == "pooler+linear":
-        pooler = student.get_submodule(family.pooler)
-        reused.append((getattr(pooler, "linear", pooler), theirs.get_submodule(family.pooler)))
+        path = pooler_path(student)
+        assert path is not None
+        pooler = student.get_submodule(path)
+        reused.append((getattr(pooler, "linear", pooler), theirs.get_submodule(path)))
     for ours, source in reused:
         ours.load_state_dict(source.state_dict())
         ours.requires_grad_(not freeze)
@@ -103,8 +107,11 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
         said = f"pooler and classifier replaced by {whose}{frozen}"
         said += f", {new}" if head.projector else ""
     else:
-        said = f"classifier replaced by {whose}{frozen}"
-        said += f", {new} that follows the student's own pooler" if head.projector else "; the pooler is the student's"
+        said, pooled = f"classifier replaced by {whose}{frozen}", pooler_path(student) is not None
+        if head.projector:
+            said += f", {new} that follows the student's own {'pooler' if pooled else 'last layer'}"
+        elif pooled:
+            said += "; the pooler is the student's"
     if head.projector and head.folds(width):
         return f"{said}; the projector is folded into the head on export"
     return f"{said}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else said
@@ -112,4 +119,4 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
 
 def load_student(folder: str | Path) -> PreTrainedModel:
     """A student from its folder or run folder, ready to answer, whatever its head: plain or custom."""
-    return load_classifier(str(folder)).model
+    return load_head(str(folder)).model

@@ -1,4 +1,4 @@
-"""What a model is given of a batch, which of its positions are real, and which token each position should predict."""
+"""What a model is given of a batch, which of its positions are real, and what each position should predict."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 
 from stillery.errors import UserError
 from stillery.models.family import kind_of
+from stillery.models.head_type import head_type
 
 __all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
 
@@ -30,15 +31,14 @@ def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dic
 
     Families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids. An encoder-decoder without
     decoder_input_ids gets them from its labels. A decoder-only model without position_ids gets them from its mask, so
-    that padding on either side changes nothing. No model that writes text gets labels: its logits are what is wanted.
+    that padding on either side changes nothing. No model gets labels: its logits are what is wanted.
     """
     known = _known(type(model).forward)
     segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     given = {name: value for name, value in inputs.items() if name in known and (name != "token_type_ids" or segments)}
-    kind = kind_of(model.config)
+    labels, kind = given.pop("labels", None), kind_of(model.config)
     if kind == "encoder":
         return given
-    labels = given.pop("labels", None)
     if kind == "encoder-decoder" and "decoder_input_ids" not in given:
         if labels is None:
             raise ValueError("an encoder-decoder needs decoder_input_ids, or labels to make them from")
@@ -76,13 +76,14 @@ def _start_of(model: PreTrainedModel) -> int | None:
 def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
     """The token each position's logits should predict, [batch, tokens], `IGNORED` where none; None without labels.
 
-    An encoder-decoder's labels are that already. A decoder-only model's labels are its own tokens, so that a position's
-    target is the label of the next one.
+    Of a model that classifies tokens they are tags, and its labels are that already, as an encoder-decoder's are. A
+    decoder-only model's labels are its own tokens, so that a position's target is the label of the next one.
     """
     labels, kind = inputs.get("labels"), kind_of(model.config)
-    if labels is None or kind == "encoder":
+    by_token = kind == "encoder" and head_type(model).by_token
+    if labels is None or (kind == "encoder" and not by_token):
         return None
-    if kind == "encoder-decoder":
+    if by_token or kind == "encoder-decoder":
         return labels
     return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
 

@@ -14,6 +14,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
+from stillery.models.head_type import head_type
 from stillery.models.inputs import accepted_inputs, masks_of, targets_of
 from stillery.models.projected_head import final_linear
 
@@ -60,9 +61,9 @@ class Stack:
 class Trace:
     """What a model showed on one batch: logits and, of its stacks, the layers that were asked for.
 
-    Logits are [batch, classes], or [batch, tokens, vocabulary] of a model that writes text; there `targets` are the
-    tokens they should predict, -100 where none counts, where the batch has labels. A stack that a model does not have
-    is None.
+    Logits are [batch, classes], [batch, tokens, classes] of a model that classifies tokens, or [batch, tokens,
+    vocabulary] of one that generates text. Of the last two `targets` are the tags or tokens they should predict, -100
+    where none counts, where the batch has labels. A stack that a model does not have is None.
     """
 
     logits: Tensor
@@ -315,7 +316,12 @@ def _first_alone(model: PreTrainedModel, wanted: Wanted) -> list[RemovableHandle
     """Let a classifier's last layer go on with the first token alone, if it may and nobody looks at another."""
     alone, depth = layout_of(model.config).alone, sizes(model.config).layers
     # A convolution may follow DeBERTa's first layer, and that looks at all tokens.
-    if alone is None or depth == 1 or (depth in wanted.hidden and not wanted.first_of_last):
+    if (
+        head_type(model).by_token
+        or alone is None
+        or depth == 1
+        or (depth in wanted.hidden and not wanted.first_of_last)
+    ):
         return []
     module = layer_modules(model)[-1].get_submodule(alone)
     return [module.register_forward_pre_hook(lambda _, args: tuple(states[:, :1].contiguous() for states in args))]
@@ -343,6 +349,10 @@ def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | N
         raise ValueError(f"the {name} of a {which} model has no cross attention")
     elif wanted.feature and kind_of(model.config) != "encoder":
         raise ValueError(f"a {which} model has no classifier, so no feature")
+    elif wanted.feature and head_type(model).by_token:
+        raise ValueError(
+            "a model that classifies tokens has no feature of a text; its last states are what it classifies"
+        )
 
 
 def _stack(
