@@ -238,7 +238,7 @@ def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Lo
                 "says; export it again"
             )
         return loaded
-    kept = trained and [config.id2label[index] for index in sorted(config.id2label)] == list(tags)
+    kept = trained and [name for _, name in sorted((config.id2label or {}).items())] == list(tags)
     config.id2label, config.label2id = dict(enumerate(tags)), {tag: index for index, tag in enumerate(tags)}
     config.problem_type = None
     loaded = _load(TOKEN.auto, name, folder, config, words=True)
