@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -49,8 +50,7 @@ def random_tags(names, seed, sentences=40, like=None, offsets=None):
 
 
 def listed(tags, offsets, names):
-    sentences = zip(offsets[:-1], offsets[1:], strict=True)
-    return [[names[tag] for tag in tags[first:last]] for first, last in sentences]
+    return [[names[tag] for tag in tags[first:last]] for first, last in pairwise(offsets)]
 
 
 def as_iobes(sentences):
@@ -216,7 +216,7 @@ def test_what_cannot_be_scored() -> None:
     gold = tagged("O B-PER")
     with pytest.raises(UserError, match="3 predicted tags cannot be compared with the tags of 2 words"):
         tag_scores(gold, np.zeros(3, dtype=np.int64))
-    with pytest.raises(UserError, match="unknown metric 'F1'.*f1"):
+    with pytest.raises(UserError, match=r"unknown metric 'F1'.*f1"):
         tag_scores(gold, gold.tags, ["F1"])
     with pytest.raises(UserError, match="no metric"):
         tag_scores(gold, gold.tags, [])
