@@ -36,6 +36,7 @@ from stillery.recipe import (
 )
 
 __all__ = [
+    "BY_TOKEN",
     "UNSCORED",
     "Between",
     "Flow",
@@ -62,11 +63,11 @@ class Showing(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """[batch, classes], or [batch, tokens, vocabulary] of a model that writes text."""
+        """[batch, classes], or [batch, tokens, classes] where tokens are predicted, a text's or tags."""
 
     @property
     def targets(self) -> Tensor | None:
-        """The token each position should predict, [batch, tokens], `UNSCORED` where none counts."""
+        """The token or tag each position should predict, [batch, tokens], `UNSCORED` where none counts."""
 
     @property
     def encoder(self) -> Shown | None:
@@ -80,8 +81,11 @@ class Showing(Protocol):
         """What the layers of a stack showed, by its name; those of the model's first where none is given."""
 
 
-Kind = Literal["classes", "labels", "score", "text"]
-"""What the models predict: one class, any of several labels, a score, or a text, token by token."""
+Kind = Literal["classes", "labels", "score", "text", "tags"]
+"""What the models predict: one class, any of several labels, a score, a text token by token, or a tag per word."""
+
+BY_TOKEN: tuple[Kind, ...] = ("text", "tags")
+"""Predictions of tokens, [batch, tokens, classes], of which those count whose target in the trace is not `UNSCORED`."""
 
 Views = Mapping[str, Showing]
 """What a model showed of each view of a batch: plain, mixed."""
@@ -273,10 +277,10 @@ def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[
 def _hard(shown: Showing, labels: Tensor | None, kind: Kind) -> Tensor:
     """The labels' loss: cross entropy, that of yes and no for each of several labels, or squared error of a score.
 
-    A text's labels are the targets of its trace; the mean is over those that are scored.
+    The labels of tokens are the targets of their trace; the mean is over those that are scored.
     """
     logits = shown.logits
-    if kind == "text":
+    if kind in BY_TOKEN:
         return token_cross_entropy(logits, _targets(shown), ignore=UNSCORED)
     assert labels is not None
     if kind == "score":
@@ -291,17 +295,17 @@ def _hard(shown: Showing, labels: Tensor | None, kind: Kind) -> Tensor:
 def _targets(shown: Showing) -> Tensor:
     if shown.targets is None:
         raise UserError(
-            "a text's predictions are scored where its labels count: trace the model with labels in its inputs"
+            "predictions of tokens are scored where their labels count: trace the model with labels in its inputs"
         )
     return shown.targets
 
 
 def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tensor:
-    """How far the predictions are apart; a score has no distribution, several labels have one each, a text's many."""
+    """How far the predictions are apart; a score has no distribution, several labels have one each, tokens too."""
     student = shown.logits
     if kind == "labels":
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
-    if kind == "text":
+    if kind in BY_TOKEN:
         scored = _targets(shown) != UNSCORED
         said = declare.facts_of(soft.divergence)
         by_token = declare.known("token_divergence", said.word) if said is not None and said.word else None

@@ -318,8 +318,9 @@ def _between(student: Views, teacher: Views, name: StackName | None) -> Between:
 
 def _kind(views: Views, labels: Tensor | None) -> Kind:
     """What is predicted, told by the outputs and labels: tokens, a row of 0 and 1, or by the number of outputs."""
-    if next(iter(views.values())).logits.ndim == 3:
-        return "text"
+    shown = next(iter(views.values()))
+    if shown.logits.ndim == 3:
+        return "tags" if shown.decoder is None else "text"
     if labels is not None and labels.ndim == 2:
         return "labels"
     return "score" if _classes(views) == 1 else "classes"

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.losses import Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
+from stillery.losses import BY_TOKEN, Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
 from stillery.models.trace import Stack, Trace
 from stillery.parts._wide import wide
@@ -112,7 +112,7 @@ class Objective(nn.Module):
         student = self._student(stage, inputs, clock, mixed)
         # The models may run in half precision; what they showed is measured in full. Logits over a vocabulary are
         # widened by who measures them, a few tokens at a time: a wide copy would be the largest tensor of the step.
-        keep = self.kind == "text"
+        keep = self.kind in BY_TOKEN
         projections = self._of_stage(self.projections, clock)
         if watch is not None:
             projections = {name: _Watched(name, one, watch) for name, one in projections.items()}
@@ -135,7 +135,7 @@ class Objective(nn.Module):
                 counts=counts,
             )
         weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
-        predicted: Rows = "targets" if self.kind == "text" else "examples"
+        predicted: Rows = "targets" if self.kind in BY_TOKEN else "examples"
         parts = {name: _part(value, share[predicted]) for name, value in terms.items() if name in weights}
         for match in stage.matches:
             weights[match.name] = match.weight_at(clock)
