@@ -19,6 +19,7 @@ from stillery.evaluate.entity_metrics import (
     Tagged,
     one_tag,
     tag_agreement,
+    tag_agreement_evaluation,
     tag_difference,
     tag_evaluation,
     tag_scores,
@@ -222,6 +223,21 @@ def test_what_cannot_be_scored() -> None:
         tag_scores(gold, gold.tags, [])
     with pytest.raises(UserError, match="no sentences"):
         tag_scores(Tagged(tags=gold.tags[:0], offsets=np.array([0]), tag_set=NER), gold.tags[:0])
+
+
+def test_without_right_tags_a_model_is_compared_with_its_teacher() -> None:
+    teacher = tagged("B-PER I-PER O B-LOC", "O O", "B-LOC I-LOC I-LOC")
+    guess = tagged("B-PER I-PER O B-PER", "O I-LOC", "B-LOC I-LOC O").tags
+    found = tag_agreement_evaluation("new", guess, teacher.tags, teacher.offsets, NER, draws=50)
+    assert found["metrics"] == {"agreement": 66.6667, "entity_agreement": 28.5714}
+    assert found["metrics"] == pytest.approx(tag_agreement(guess, teacher.tags, teacher.offsets, NER), abs=1e-4)
+    assert (found["examples"], found["words"], found["unlabelled"]) == (3, 9, True)
+    low, high = found["intervals"]["entity_agreement"]
+    assert low < 28.5714 < high
+    plain = TagSet(names=("NOUN", "VERB"))
+    gold = tagged("NOUN VERB", names=plain)
+    found = tag_agreement_evaluation("new", gold.tags, gold.tags, gold.offsets, plain, draws=5)
+    assert found["metrics"] == {"agreement": 100.0} and found["intervals"] == {"agreement": [100.0, 100.0]}
 
 
 def test_one_tag_for_all_words() -> None:

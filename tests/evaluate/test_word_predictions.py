@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,9 +11,10 @@ import pytest
 import torch
 from transformers import AutoModelForTokenClassification, BertConfig
 
+from stillery.data.readers.files import read_batches
 from stillery.data.tokens.words import WordTokens, tokenise_words
 from stillery.errors import UserError
-from stillery.evaluate.word_predictions import NO_TAG, predict_words, predicted_tags
+from stillery.evaluate.word_predictions import NO_TAG, predict_words, predicted_tags, write_tags
 
 SENTENCES = [["Schwarzenegger", "left"], ["a"] * 20, ["."], ["Peter", "Blackburn", "\u200b", "in", "Wuppertal"]]
 
@@ -60,6 +62,21 @@ def test_outputs_that_are_no_tags(model: Any, words: WordTokens) -> None:
     logits[[0, 25]] = np.nan
     with pytest.raises(UserError, match="not finite for 2 of 18 words"):
         predicted_tags(logits, words, 5)
+
+
+@pytest.mark.parametrize("suffix", [".parquet", ".jsonl"])
+def test_tags_are_written_beside_their_words(tmp_path: Path, suffix: str) -> None:
+    tokens = pa.array([["a", "b"], ["c"]], type=pa.list_(pa.large_string()))
+    offsets, gold, guess = np.array([0, 2, 3]), np.array([0, 1, 1]), np.array([1, -1, 1])
+    for right, teacher in ((gold, None), (None, gold)):
+        path = tmp_path / f"tags{suffix}"
+        write_tags(path, ["x", "y"], tokens, offsets, ["O", "B-A"], gold=right, guess=guess, teacher=teacher)
+        found = pa.Table.from_batches(list(read_batches(path))).to_pydict()
+        assert found["id"] == ["x", "y"] and found["tokens"] == [["a", "b"], ["c"]]
+        assert found["prediction"] == [["B-A", None], ["B-A"]]
+        names = [["O", "B-A"], ["B-A"]]
+        assert found["tags"] == (names if teacher is None else [None, None])
+        assert found.get("teacher_prediction") == (None if teacher is None else names)
 
 
 def test_nothing_to_predict(model: Any, tokenizer: Any) -> None:

@@ -23,6 +23,7 @@ __all__ = [
     "Tagged",
     "one_tag",
     "tag_agreement",
+    "tag_agreement_evaluation",
     "tag_difference",
     "tag_evaluation",
     "tag_scores",
@@ -251,6 +252,25 @@ def tag_agreement(guess: Ints, teacher: Ints, offsets: Ints, tag_set: TagSet) ->
     counts = _all_measured(theirs, guess, names)[False].counts(np.ones((1, len(theirs))))
     found = {"agreement": 100 * float(counts.accuracy[0])}
     return found | ({"entity_agreement": 100 * float(counts.f1[0])} if "f1" in names else {})
+
+
+def tag_agreement_evaluation(
+    task: str, guess: Ints, teacher: Ints, offsets: Ints, tag_set: TagSet, *, draws: int = 1000
+) -> dict[str, Any]:
+    """An evaluation without right tags: how far a model agrees with its teacher, in percent with 95% intervals."""
+    theirs = Tagged(tags=teacher, offsets=offsets, tag_set=tag_set)
+    scores = tag_scores(theirs, guess, ("accuracy", "f1") if tag_set.marks_entities else None, draws=draws)
+    called = {"accuracy": "agreement", "f1": "entity_agreement"}
+    return {
+        "task": task,
+        "examples": len(theirs),
+        "words": len(teacher),
+        "metrics": {called[name]: round(value, 4) for name, value in scores.metrics.items()},
+        "intervals": {
+            called[name]: [round(bound, 4) for bound in between] for name, between in scores.intervals.items()
+        },
+        "unlabelled": True,
+    }
 
 
 def tag_evaluation(

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import numpy as np
+import pyarrow as pa
 import torch
 from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
+from stillery.data.readers.writer import write_rows
 from stillery.data.tokens.batches import in_order, padded_to
 from stillery.data.tokens.word_batches import collate_words
 from stillery.data.tokens.words import WordTokens
@@ -15,7 +20,7 @@ from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.models.trace import accepted_inputs
 from stillery.progress import track
 
-__all__ = ["NO_TAG", "predict_words", "predicted_tags"]
+__all__ = ["NO_TAG", "predict_words", "predicted_tags", "tag_names", "write_tags"]
 
 NO_TAG = -1
 """Stands for the tag of a word that a model was not shown."""
@@ -77,3 +82,39 @@ def predicted_tags(logits: NDArray[np.float32], words: WordTokens, tags: int) ->
     found = np.full(len(logits), NO_TAG, dtype=np.int64)
     found[shown] = logits[shown].argmax(axis=1)
     return found
+
+
+def tag_names(tags: NDArray[np.int64], offsets: NDArray[np.int64], names: Sequence[str]) -> pa.Array:
+    """The names of the tags of each sentence, as lists; null of a word that has none."""
+    known = pa.array(list(names), type=pa.string())
+    values = known.take(pa.array(tags, mask=tags < 0))
+    return pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), values)
+
+
+def write_tags(
+    path: Path,
+    ids: Sequence[str],
+    tokens: pa.Array,
+    offsets: NDArray[np.int64],
+    names: Sequence[str],
+    *,
+    gold: NDArray[np.int64] | None,
+    guess: NDArray[np.int64],
+    teacher: NDArray[np.int64] | None = None,
+) -> None:
+    """Write one row per sentence to a file in the format of its suffix, whole or not at all.
+
+    Columns, all but the first with an entry for each word: `id`, `tokens`, `tags` (null where there are none),
+    `prediction` and, with a teacher, `teacher_prediction`.
+    """
+    lists = pa.list_(pa.string())
+    columns = {
+        "id": pa.array([str(name) for name in ids], pa.string()),
+        "tokens": tokens.cast(lists),
+        "tags": pa.nulls(len(ids), lists) if gold is None else tag_names(gold, offsets, names),
+        "prediction": tag_names(guess, offsets, names),
+    }
+    if teacher is not None:
+        columns["teacher_prediction"] = tag_names(teacher, offsets, names)
+    with write_rows(path, list(columns), {name: column.type for name, column in columns.items()}) as writer:
+        writer.write(columns)
