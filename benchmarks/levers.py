@@ -46,8 +46,8 @@ from stillery.train import loop, step
 from stillery.train.cuda import graph_step as graph
 from stillery.train.cuda import stream
 from stillery.train.cuda.capture import Repeated
-from stillery.train.deferred_losses import Telling
-from stillery.train.loop import TrainingData, accelerator_for, train
+from stillery.train.deferred_losses import DeferredLosses
+from stillery.train.loop import CacheUse, Sources, TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
 from stillery.train.settings import Storing, Training
@@ -76,8 +76,7 @@ def sentences(count: int, seed: int = 0, median: int = 11) -> TrainingData:
     flat = random.integers(1000, 30000, offsets[-1]).astype(np.int32)
     examples = Examples(
         ids=tuple(map(str, range(count))),
-        texts=pa.array([f"sentence {seed} {number}" for number in range(count)]),
-        pairs=None,
+        columns={"text": pa.array([f"sentence {seed} {number}" for number in range(count)])},
         labels=random.integers(0, 2, count),
         source="random",
     )
@@ -85,21 +84,21 @@ def sentences(count: int, seed: int = 0, median: int = 11) -> TrainingData:
     return TrainingData(examples=examples, tokens=tokens, pad_id=0)
 
 
-def _all_told(telling: Telling, *, wait: bool = False):
-    """What is to be written down is waited for at once."""
-    return _told(telling, wait=wait or bool(telling._readings))
+def _all_arrived(losses: DeferredLosses, *, wait: bool = False):
+    """Losses to be logged are waited for at once."""
+    return _arrived(losses, wait=wait or bool(losses._readings))
 
 
 def _unfused(*given, fused: bool, **named):
     return _adamw(*given, fused=not fused, **named)
 
 
-_told, _adamw = Telling.told, torch.optim.AdamW
+_arrived, _adamw = DeferredLosses.arrived, torch.optim.AdamW
 _hooks = trace._Hooks.__init__
 
 WITHOUT = {
-    "prepared-ahead": lambda: patch.object(loop, "AHEAD", 0),
-    "late-reading": lambda: patch.object(Telling, "told", _all_told),
+    "prepared-ahead": lambda: patch.object(loop, "PREFETCHED", 0),
+    "late-reading": lambda: patch.object(DeferredLosses, "arrived", _all_arrived),
     "one-stream": lambda: patch.object(stream, "_stream_of", lambda number: torch.cuda.Stream(number)),
     "recorded-looks": lambda: patch.object(Repeated, "_record", lambda *given: False),
     "cheap-seeds": lambda: _patched((step, graph), "seed_generators", lambda seed, device: torch.manual_seed(seed)),
@@ -152,8 +151,8 @@ def one_run(method: str, teacher, data: TrainingData, lever: dict[str, str], arg
     with tempfile.TemporaryDirectory() as folder, left_out:
         began = time.perf_counter()
         outcome = train(
-            objective, data, settings, accelerator=accelerator, teacher=live if objective.stages[0].needs_teacher else
-            None, score=None, folder=Path(folder), storing=Storing(cache=lever["cache"]),
+            objective, Sources(data=data, teacher=live if objective.stages[0].needs_teacher else None), settings,
+            accelerator=accelerator, folder=Path(folder), cache=CacheUse(settings=Storing(cache=lever["cache"])),
         )  # fmt: skip
         if cuda:
             torch.cuda.synchronize()

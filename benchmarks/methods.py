@@ -12,17 +12,20 @@ import time
 from pathlib import Path
 from statistics import median
 
+import numpy as np
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig
 
 from stillery import methods
+from stillery.data.tokens.batches import Batch
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import sizes
 from stillery.parts.transport import Transport
 from stillery.recipe import Clock
 from stillery.train.check import check_stages
-from stillery.train.objective import Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Objective
 from stillery.train.optimiser import adamw
 from stillery.train.teacher import LiveTeacher
 
@@ -70,15 +73,12 @@ class Step:
         began = time.perf_counter()
         stage = self.stages[self.clock.stage]
         mixed = Mixed(lam=0.5, partner=torch.arange(len(self.labels)).flip(0)) if stage.mixing else None
-        views = {match.view for match in stage.matches if match.against == "teacher"}
-        shown = {}
-        for view in ("plain", "mixed"):
-            if view in views or (view == "plain" and stage.prediction):
-                needs = needs_of(stage, self.objective.between[self.clock.stage], self.clock, view)[1]
-                shown[view] = self.teacher(self.batch, needs, mixed if view == "mixed" else None)
+        plan, size = self.objective.plan(self.clock), len(self.labels)
+        batch = Batch(index=np.arange(size), ids=("",) * size, inputs=self.batch, labels=self.labels)
         share = dict.fromkeys(("examples", "tokens", "pairs", "mixed tokens", "mixed pairs"), 1.0)
-        index = torch.arange(len(self.labels))
-        self.objective(self.batch, self.labels, shown, self.clock, share, mixed, index).total.backward()
+        micro_batch = MicroBatch(batch=batch, share=share, mixed=mixed, places=torch.arange(size))
+        teacher = {view: self.teacher.outputs(plan, micro_batch, view) for view in plan.teacher}
+        self.objective(plan, micro_batch, teacher).total.backward()
         self.optimiser.step()
         self.optimiser.zero_grad()
         self.objective.after_step(new_epoch=False)

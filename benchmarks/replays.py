@@ -3,8 +3,8 @@
 `levers.py` times the training loop from the host. Here CUDA events around each replay of a step's graph say how long
 the GPU was at it, if the host is ahead of it, and torch's profiler says of some more such steps how many kernels and
 copies they were and how long those ran: the rest is the way from one to the next. Every run has a process of its own,
-because what a process did before changes that way (docs/performance.md). All load at once, then one after the other
-trains, turn by turn; a ratio is the median of those of the turns.
+because what a process did before changes that way (docs/performance-reasons.md). All load at once, then one after the
+other trains, turn by turn; a ratio is the median of those of the turns.
 """
 
 from __future__ import annotations
@@ -45,22 +45,23 @@ class Watched:
         self.kernels, self.kernel_ms = 0.0, 0.0
         self.replay = Graphs._replay
 
-    def __call__(self, graphs: Graphs, recorded: Any, one: Any, clock: Any) -> Any:
-        profiles = clock.step >= self.last and len(self.profiled) < PROFILED
+    def __call__(self, graphs: Graphs, recorded: Any, one: Any) -> Any:
+        step = one.plan.clock.step
+        profiles = step >= self.last and len(self.profiled) < PROFILED
         if profiles and self.profiler is None:
             torch.cuda.synchronize()
             self.profiler = torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]).__enter__()
         start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         start.record()
-        said = self.replay(graphs, recorded, one, clock)
+        losses = self.replay(graphs, recorded, one)
         end.record()
         if profiles:
             self.profiled.append((start, end))
             if len(self.profiled) == PROFILED:
                 self.stop()
-        elif clock.step >= self.later:
+        elif step >= self.later:
             self.events.append((start, end))
-        return said
+        return losses
 
     def stop(self) -> None:
         """End profiling."""

@@ -57,7 +57,7 @@ def run(side: Side, bench: Bench, inputs: Path, device: str, clock: str, gate: P
     if done.returncode:
         raise RuntimeError(done.stderr.strip() or f"exit code {done.returncode}")
     answer: Answer = json.loads(done.stdout.splitlines()[-1])
-    answer["said"] = [line for line in done.stderr.splitlines() if line.startswith("teacher store:")]
+    answer["said"] = [line for line in done.stderr.splitlines() if line.startswith("teacher cache:")]
     return answer
 
 

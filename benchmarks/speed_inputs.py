@@ -20,7 +20,7 @@ from transformers import AutoModelForSequenceClassification, AutoTokenizer, Bert
 from stillery import methods
 from stillery.jobs.config.settings import Distill, resolve
 from stillery.jobs.distill import prepare_distill
-from stillery.jobs.run import Prepared
+from stillery.jobs.prepared import Prepared, tokenised
 from stillery.models.quiet import quiet
 from stillery.progress import quiet as say_nothing
 
@@ -63,8 +63,8 @@ def prepare(folder: Path) -> None:
     from stillery.models.load import load_tokenizer
 
     train = load_task("rotten-tomatoes").train
-    order = np.random.default_rng(0).permutation(len(train.texts))
-    rows = [(train.texts[int(row)].as_py(), LABELS[int(train.labels[row])]) for row in order]
+    order = np.random.default_rng(0).permutation(len(train["text"]))
+    rows = [(train["text"][int(row)].as_py(), LABELS[int(train.labels[row])]) for row in order]
     folder.mkdir(parents=True, exist_ok=True)
     _write(folder / "texts.csv", rows)
     load_tokenizer("minilm-l6").save_pretrained(folder / "tokenizer")
@@ -149,7 +149,7 @@ def _prepared(place: Path, shape: Shape, method: str) -> Prepared:
 
 
 def _tokens(prepared: Prepared, path: Path) -> None:
-    data = prepared.subject.work(prepared).data
+    data = tokenised(prepared).train
     np.savez(path, flat=data.tokens.flat, offsets=data.tokens.offsets, labels=data.examples.labels, pad_id=data.pad_id)
 
 

@@ -68,7 +68,7 @@ def reviews(tmp_path_factory: pytest.TempPathFactory) -> Path:
         writer.writerow(["text", "label"])
         # The package sorts by label, so rows are taken from all over it.
         for row in range(0, 160 * 42, 42):
-            writer.writerow([examples.texts[row].as_py(), ("negative", "positive")[examples.labels[row]]])
+            writer.writerow([examples["text"][row].as_py(), ("negative", "positive")[examples.labels[row]]])
     return path
 
 

@@ -120,7 +120,7 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     levers = importlib.import_module("levers")
     places = [
-        (levers.loop, "AHEAD"), (levers.Telling, "told"), (levers.stream, "_stream_of"),
+        (levers.loop, "PREFETCHED"), (levers.DeferredLosses, "arrived"), (levers.stream, "_stream_of"),
         (levers.Repeated, "_record"),
         (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
         (levers.trace._Hooks, "__init__"),

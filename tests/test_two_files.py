@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from stillery import declare, methods
+from stillery import declare, methods, overrides
 from stillery.parts import choices, load
-from stillery.words import method_words, said
+from stillery.words import method_words, part_words
 
 SOURCE = Path(__file__).parent.parent / "src" / "stillery"
 HELPERS = {"mean", "real", "logit_mse"}
@@ -52,7 +52,7 @@ def test_no_other_file_names_a_part() -> None:
 @pytest.mark.parametrize("room", ["parts", "methods"])
 def test_no_file_lists_the_words_of_several(room: str) -> None:
     """Tables of words grow with every part; only where a part is defined may its word stand."""
-    known = {one.word for one in said()} if room == "parts" else set(method_words())
+    known = {one.word for one in part_words()} if room == "parts" else set(method_words())
     # Words that mean something else too, such as the ways a student starts.
     known -= {"mean", "sum", "last", "random", "none", "first", "transport", "tokens", "attention", "kl", "mse", "js"}
     # Averages over tasks are named after the papers that report them.
@@ -68,6 +68,7 @@ def test_no_file_lists_the_words_of_several(room: str) -> None:
 
 def test_every_word_the_command_line_shows_is_a_part_and_the_other_way_round() -> None:
     # Tests of parts of one's own may have run in this process.
+    assert overrides.__all__
     own = [one for one in declare.declared() if one.module.startswith("stillery.")]
 
     def declared(kind: str) -> list[declare.Declared]:
@@ -79,9 +80,10 @@ def test_every_word_the_command_line_shows_is_a_part_and_the_other_way_round() -
         ("distance", choices.DISTANCES),
         ("divergence", choices.DIVERGENCES),
     ):
-        assert set(words) <= {one.word for one in said() if one.kind == kind}
+        assert set(words) <= {one.word for one in part_words() if one.kind == kind}
         assert set(words) == {one.word for one in declared(kind)}
     assert set(choices.REDUCTIONS) == {one.word for one in declared("reduction") if not one.together}
+    assert set(choices.SCHEDULES) == {one.word for one in declared("schedule")} == {"joint", "sequential"}
     assert set(method_words()) == set(methods.names())
-    helps = {(one.kind, one.word): one.help for one in said()}
+    helps = {(one.kind, one.word): one.help for one in part_words()}
     assert all(helps[kind, one.word] == one.help for kind in ("pairing", "distance") for one in declared(kind))

@@ -11,8 +11,7 @@ import dataclasses
 import json
 import math
 import os
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -24,45 +23,30 @@ from stillery.jobs.config.settings import Distill, Finetune, resolve
 from stillery.jobs.distill import prepare_distill
 from stillery.jobs.finetune import prepare_finetune
 from stillery.jobs.finish import Result
-from stillery.jobs.run import Prepared, Subject, Work
+from stillery.jobs.prepared import Data, Prepared
 from stillery.jobs.run import carry_out as run
 from stillery.train.loop import Outcome
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WatchedWork:
-    """The work of a run, with the clock in place of the scores."""
+def watched(prepared: Prepared, watch: Watch) -> Prepared:
+    """The run, watched from the end of tokenising on, with the clock in place of the scores."""
 
-    work: Work
-    watch: Watch
-    steps: int
+    def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
+        steps = math.ceil(len(data.train) / prepared.run.training.batch_size)
+        watch.start()
 
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.work, name)
+        def score(model: PreTrainedModel) -> Mapping[str, float]:
+            watch.epoch_ends(steps)
+            return {"none": 0.0}
 
-    def score(self, model: PreTrainedModel) -> Mapping[str, float]:
-        self.watch.epoch_ends(self.steps)
-        return {"none": 0.0}
+        return score
 
-    def finish(self, out: Path, model: PreTrainedModel, outcome: Outcome) -> Result:
-        return Result(out=out, student=out, metrics={})
+    return dataclasses.replace(prepared, kind=dataclasses.replace(prepared.kind, scorer=scorer))
 
 
-@dataclass(frozen=True, kw_only=True, eq=False)
-class WatchedSubject:
-    """What a run is about, watched from the end of tokenising on."""
-
-    subject: Subject
-    watch: Watch
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.subject, name)
-
-    def work(self, prepared: Prepared) -> WatchedWork:
-        work = self.subject.work(prepared)
-        steps = math.ceil(len(work.data) / prepared.run.training.batch_size)
-        self.watch.start()
-        return WatchedWork(work=work, watch=self.watch, steps=steps)
+def unscored(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, outcome: Outcome) -> Result:
+    """Nothing is scored or written at the end."""
+    return Result(out=out, student=out, metrics={})
 
 
 def prepared_run(job: Job, out: Path) -> Prepared:
@@ -84,7 +68,7 @@ def train(job: Job) -> dict[str, Any]:
         os.environ["STILLERY_CACHE"] = str(Path(folder) / "cache")
         out = Path(folder) / "run"
         prepared = prepared_run(job, out)
-        run(dataclasses.replace(prepared, subject=WatchedSubject(subject=prepared.subject, watch=watch)), out)
+        run(watched(prepared, watch), out, end=unscored)
         kept = sum(path.stat().st_size for path in (Path(folder) / "cache" / "teacher").rglob("*") if path.is_file())
         first = json.loads((out / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
     return watch.answer(first={"loss": first["loss"], **first["terms"]}, store_mb=kept / 1e6)

@@ -1,4 +1,4 @@
-"""stillery: smaller Transformer language models that keep what the large one knows.
+"""stillery: intermediate-layer knowledge distillation of Transformer language models.
 
 from stillery import distill, finetune
 
@@ -55,25 +55,27 @@ def score(
 ) -> dict[str, Any]:
     """Score a model on `data` or `task`; the dictionary that `stillery evaluate --json` prints."""
     from stillery.jobs.config.inherited import as_trained, reading_of
-    from stillery.jobs.evaluate import run_evaluate
+    from stillery.jobs.evaluate import Request, run_evaluate
 
     teacher = None if against is None else str(against)
     return run_evaluate(
-        str(model),
-        *as_trained(str(model), _plain(data)),
-        against=teacher,
-        theirs=None if teacher is None else reading_of(teacher, _plain(data)),
-        part=part,
-        batch_size=batch_size,
+        Request(
+            model=str(model),
+            inputs=as_trained(str(model), _plain(data)),
+            against=teacher,
+            theirs=None if teacher is None else reading_of(teacher, _plain(data)),
+            split=part,
+            batch_size=batch_size,
+        )
     )
 
 
 def predict(model: str | Path, *, data: str | Path, out: str | Path, text: str | None = None,
             text_pair: str | None = None, max_length: int | None = None, batch_size: int = 64,
             source: str | None = None, **writing: Any) -> int:  # fmt: skip
-    """Label the texts of a file, or write from them; returns how many rows were written to `out`.
+    """Predict labels for the texts of a file, or generate texts from them; returns the number of rows in `out`.
 
-    A model that writes text takes `source`, `prompt`, `prefix` and the settings of its search, such as `beams`.
+    A model that generates text takes `source`, `prompt`, `prefix` and the settings of its search, such as `beams`.
     """
     from stillery.jobs.predict import run_predict
 

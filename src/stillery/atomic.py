@@ -1,4 +1,4 @@
-"""Files and folders that appear whole or not at all: written beside their place, then renamed."""
+"""Atomic writes of files and folders: written under a temporary name beside their place, then renamed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MARK = ".stillery-part-"
 
 def _beside(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The end of the name says the format; all of a long name would be too long with the mark before it.
+    # The end of the name has the suffix; a long name with the mark before it would be too long.
     return path.parent / f"{_MARK}{uuid.uuid4().hex[:8]}-{path.name[-40:]}"
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of `path` when the block ends well, else it is removed."""
+    """A temporary path to write to; it is renamed to `path` when the block succeeds, else removed."""
     part = _beside(path)
     try:
         yield part
@@ -36,9 +36,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path, *, keep: bool = False) -> Iterator[Path]:
-    """A temporary folder to fill; it takes the place of `path` when the block ends well, else it is removed.
+    """A temporary folder to fill; it is renamed to `path` when the block succeeds, else removed.
 
-    With `keep` a folder that is there already stays, whoever wrote it; at no moment is there none.
+    With `keep` a folder that exists already is kept, even one written meanwhile, and there is never a moment without.
     """
     part = _beside(path)
     part.mkdir()
@@ -66,22 +66,22 @@ def _rename_unless_there(part: Path, path: Path) -> None:
     try:
         part.rename(path)
     except OSError:
-        # No folder is renamed onto one with files in it.
+        # Renaming onto a folder with files fails.
         if not path.exists():
             raise
 
 
 def remove_whole(path: Path) -> None:
-    """Remove a folder so that nobody finds half of it: it is there, or it is not."""
+    """Remove a folder atomically, so that no other process finds half of it."""
     part = _beside(path)
     path.rename(part)
     shutil.rmtree(part, ignore_errors=True)
 
 
 def remove_leftovers(folder: Path, older_than: float = 0.0) -> None:
-    """Remove what a killed process left half-written in a folder, if it is older than so many seconds.
+    """Remove the temporary files that killed processes left in a folder, if they are older than this many seconds.
 
-    In a folder that several processes write to, a young part may be one that is still being written.
+    In a folder that several processes write to, a recent one may still be being written.
     """
     for part in folder.glob(f"{_MARK}*"):
         if older_than and time.time() - part.stat().st_mtime < older_than:

@@ -1,29 +1,29 @@
-"""How a part says what it is, where it is defined: its word, what it does, what it needs, what it is a mean over.
+"""Declarations of parts: decorators that register a distance, a pairing, ... under its name on the command line.
 
     @declare.distance("huber", "squared near 0, absolute beyond", over="elements")
     def huber(student, teacher, mask=None, reduction="mean", key_mask=None): ...
 
-Nothing else has to be told of it: `--distance huber`, the help, the checks before a run and `stillery methods --parts`
-know it by themselves. Word and help text are written out as texts, since they are read from the source too
-(`stillery.words`). A part without a declaration works as well, in a recipe of one's own.
+The declaration is all that is needed for `--distance huber`, the help, the checks before a run and
+`stillery methods --parts`. Name and help text are literals, because the command line reads them from the source
+(`stillery.words`). In a recipe of one's own a part without a declaration works as well.
 
-What a default of a method comes from stands beside it: `temperature: Grid[float] = 10.0`. Under which heading a file's
-methods are listed is its `GROUP`.
+Every default of a method states its source: `temperature: Grid[float] = 10.0`. `GROUP` is the heading under which the
+methods of a file are listed.
 """
 
 from __future__ import annotations
 
 import typing
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from enum import StrEnum
-from functools import cache, partial
-from inspect import Parameter, signature
+from functools import cache, partial, wraps
+from inspect import Parameter, Signature, signature
 from types import MappingProxyType
 from typing import Annotated, Any, Literal, TypeVar
 
 from stillery.errors import UserError, nearest
-from stillery.recipe import Representation
+from stillery.recipe import Recipe, Representation
 
 __all__ = [
     "Code",
@@ -45,6 +45,7 @@ __all__ = [
     "known",
     "of_module",
     "option_of",
+    "options",
     "pairing",
     "projection",
     "reduction",
@@ -61,23 +62,23 @@ Part = TypeVar("Part", bound=Callable[..., Any])
 Value = TypeVar("Value")
 
 Paper = Annotated[Value, "paper"]
-"""A default that the paper states."""
+"""A default stated in the paper."""
 
 Grid = Annotated[Value, "grid"]
-"""One value of the grid the paper searched."""
+"""A default from the grid that the paper searched."""
 
 Code = Annotated[Value, "code"]
-"""From the released code, where the paper is silent or plainly a misprint."""
+"""A default from the released code, where the paper does not state it or has a misprint."""
 
 ThirdParty = Annotated[Value, "third party"]
-"""From others' code or descriptions, where neither paper nor released code was to be had."""
+"""A default from third-party code or descriptions, where neither paper nor released code was available."""
 
 Inferred = Annotated[Value, "inferred"]
-"""Chosen here, with a reason in the method's docstring or in docs/methods.md."""
+"""A default chosen here, for a reason given in the method's docstring or in docs/methods.md."""
 
 
 class Group(StrEnum):
-    """Under which heading the methods of a file are listed, in this order."""
+    """The headings under which methods are listed, in this order."""
 
     FIRST = "To try first"
     BASELINE = "Without layers"
@@ -94,14 +95,22 @@ Over = Literal["elements", "rows", "examples"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Declared:
-    """What a part says about itself.
+    """The declaration of a part.
 
-    `over` is what a distance, or a reduction, is a mean over; None: a sum. A distance that is `rowwise` measures each
-    row by itself, so that rows of several layers can be measured in one go. What holds `together` depends on who shares
-    a batch: cutting a step into micro-batches changes it, and that is known. A pairing that is not `of_layers` is no
-    choice of layers: no switch changes it, and it is left out where a model has no such pair. `uses` are the parts it
-    comes with, by kind: a word, or a word and options. `needs` is what it has to be given. A `raw` divergence compares
-    outputs as they are, without a softmax.
+    Attributes:
+        kind: distance, pairing, representation, ...
+        word: its name on the command line, None for parts that are used in recipes only.
+        help: one line that says what it does.
+        part: the part itself.
+        over: what a distance or a reduction is a mean over; None for a sum.
+        rowwise: whether a distance treats each row by itself, so that rows of several layers can be concatenated.
+        together: whether it depends on the batch composition, so that micro-batches change it.
+        of_layers: whether a pairing is a choice of layers, which `--pair` may replace. One that is not is left out
+            where a model has no such pair.
+        uses: the parts that come with a pairing, by kind: a name, or a name and options.
+        needs: the measurements that a pairing has to be given.
+        raw: whether a divergence compares outputs without a softmax.
+        module: the module that defines it.
     """
 
     kind: str
@@ -121,25 +130,28 @@ class Declared:
 _KNOWN: dict[tuple[str, str], Declared] = {}
 
 
-def _note(said: Declared, part: Any) -> None:
-    """Remember a part by its word; a file that is run again replaces its own."""
-    module = str(getattr(part, "__module__", ""))
-    made = Declared(**{**vars(said), "part": part, "module": module})
-    if said.kind != "representation" and not isinstance(part, str):
+def _register(declaration: Declared, part: Any) -> None:
+    """Register a part under its kind and name; a file that runs again replaces its own parts."""
+    function = part.extract if isinstance(part, Representation) else part
+    while isinstance(function, partial):
+        function = function.func
+    module = str(getattr(function, "__module__", ""))
+    made = Declared(**{**vars(declaration), "part": part, "module": module})
+    if not isinstance(part, (str, Representation)):
         part.__declared__ = made
-    if said.word is None:
+    if made.word is None:
         return
-    before = _KNOWN.get((said.kind, said.word))
+    before = _KNOWN.get((made.kind, made.word))
     if before is not None and before.module != module:
         raise UserError(
-            f"two parts are called {said.kind} {said.word!r}: one of {before.module}, one of {module}; rename one"
+            f"two parts are called {made.kind} {made.word!r}: one of {before.module}, one of {module}; rename one"
         )
-    _KNOWN[said.kind, said.word] = made
+    _KNOWN[made.kind, made.word] = made
 
 
-def _declaring(said: Declared) -> Callable[[Part], Part]:
+def _declaring(declaration: Declared) -> Callable[[Part], Part]:
     def declare(part: Part) -> Part:
-        _note(said, part)
+        _register(declaration, part)
         return part
 
     return declare
@@ -155,10 +167,9 @@ def distance(
 ) -> Callable[[Part], Part]:
     """Declare a distance: (student rows, teacher rows, mask=, reduction=, key_mask=) -> its mean, or a sum and a count.
 
-    It takes those of the keywords that it has a use for.
+    It takes those of the keywords that it uses.
     """
-    said = Declared(kind="distance", word=word, help=help, over=over, rowwise=rowwise, together=together)
-    return _declaring(said)
+    return _declaring(Declared(kind="distance", word=word, help=help, over=over, rowwise=rowwise, together=together))
 
 
 def pairing(
@@ -171,64 +182,55 @@ def pairing(
 ) -> Callable[[Part], Part]:
     """Declare a pairing: (student layers, teacher layers, clock) -> [(student layer, teacher layer), ...].
 
-    One that needs the `similarity` is given it by that keyword: a row for each of the student's layers, a column for
-    each of the teacher's, the embedding output first, measured once before training.
+    One that needs the `similarity` gets it as a keyword: a matrix with a row for each student layer and a column for
+    each teacher layer, the embedding output first, measured once before training.
     """
     return _declaring(Declared(kind="pairing", word=word, help=help, of_layers=of_layers, uses=uses, needs=needs))
 
 
 def representation(word: str, help: str, what: Representation) -> Representation:  # noqa: A002
-    """Declare a representation, and give it back."""
-    show: Any = what.show
-    while isinstance(show, partial):
-        show = show.func
-    said = Declared(kind="representation", word=word, help=help, part=what, module=str(show.__module__))
-    before = _KNOWN.get(("representation", word))
-    if before is not None and before.module != said.module:
-        raise UserError(
-            f"two parts are called representation {word!r}: one of {before.module}, one of {said.module}; rename one"
-        )
-    _KNOWN["representation", word] = said
+    """Declare a representation and return it."""
+    _register(Declared(kind="representation", word=word, help=help), what)
     return what
 
 
 def divergence(word: str, help: str, *, raw: bool = False) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare a divergence of predictions: the mean over the batch."""
+    """Declare a divergence of predictions, a mean over the batch."""
     return _declaring(Declared(kind="divergence", word=word, help=help, raw=raw))
 
 
 def token_divergence(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare how the divergence of that word is measured token by token."""
+    """Declare the token-level form of the divergence of that name."""
     return _declaring(Declared(kind="token_divergence", word=word, help=help))
 
 
 def combination(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare how one target is made of several teacher layers."""
+    """Declare a combination of several teacher layers into one target."""
     return _declaring(Declared(kind="combination", word=word, help=help))
 
 
 def projection(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare a trainable map between widths."""
+    """Declare a trainable projection between widths."""
     return _declaring(Declared(kind="projection", word=word, help=help))
 
 
 def flow(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare what gives every pair its weight in the sum."""
+    """Declare a flow, which gives every pair of layers its weight in the sum."""
     return _declaring(Declared(kind="flow", word=word, help=help))
 
 
 def schedule(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare how the losses of a method are spread over stages."""
+    """Declare a schedule, which distributes the losses of a method over stages."""
     return _declaring(Declared(kind="schedule", word=word, help=help))
 
 
 def batch_reduction(word: str, help: str, *, over: Over | None) -> str:  # noqa: A002
-    """Declare a reduction that depends on the batch size: for methods that are known with it, not for a switch."""
+    """Declare a reduction that depends on the batch size; methods may use it, `--reduction` does not offer it."""
     return reduction(word, help, over=over, together=True)
 
 
 def reduction(word: str, help: str, *, over: Over | None, together: bool = False) -> str:  # noqa: A002
-    """Declare how a distance over the elements of rows is reduced, and give its word back."""
+    """Declare a reduction of a distance over the elements of rows, and return its name."""
     _KNOWN["reduction", word] = Declared(
         kind="reduction", word=word, help=help, part=word, over=over, together=together, module=__name__
     )
@@ -236,7 +238,7 @@ def reduction(word: str, help: str, *, over: Over | None, together: bool = False
 
 
 def facts_of(part: Any) -> Declared | None:
-    """What a part says about itself, with options fixed or not; None where it says nothing."""
+    """The declaration of a part, with options fixed by `partial` or not; None without one."""
     while isinstance(part, partial):
         part = part.func
     found = getattr(part, "__declared__", None)
@@ -244,7 +246,7 @@ def facts_of(part: Any) -> Declared | None:
 
 
 def find(kind: str, word: str) -> Declared:
-    """The part of that kind and word among those that were loaded."""
+    """The loaded part of that kind and name."""
     try:
         return _KNOWN[kind, word]
     except KeyError:
@@ -253,22 +255,22 @@ def find(kind: str, word: str) -> Declared:
 
 
 def known(kind: str, word: str) -> Declared | None:
-    """The part of that kind and word among those that were loaded, or None."""
+    """The loaded part of that kind and name, or None."""
     return _KNOWN.get((kind, word))
 
 
 def declared(kind: str | None = None) -> list[Declared]:
-    """The parts that were loaded, of one kind or of all, in the order of their declarations."""
+    """The loaded parts of one kind, or of all, in the order of their declarations."""
     return [one for (of, _), one in _KNOWN.items() if kind in (None, of)]
 
 
 def of_module(kind: str, module: str) -> dict[str, Any]:
-    """The parts of a kind that a module declares, by their words."""
+    """The parts of a kind that a module declares, by name."""
     return {word: one.part for (of, word), one in _KNOWN.items() if of == kind and one.module == module}
 
 
 def takes(part: Callable[..., Any], name: str) -> bool:
-    """Whether a part has a keyword of that name that is still free to be given or changed."""
+    """Whether a part takes a keyword of that name, fixed by `partial` or not."""
     while isinstance(part, partial):
         part = part.func
     found = _parameters(part)
@@ -276,7 +278,7 @@ def takes(part: Callable[..., Any], name: str) -> bool:
 
 
 def option_of(part: Callable[..., Any], name: str) -> Any:
-    """What an option of a part is set to, or its default; None where it has no such option."""
+    """The value or default of an option of a part; None where it has no such option."""
     while isinstance(part, partial):
         if name in part.keywords:
             return part.keywords[name]
@@ -293,8 +295,34 @@ def _parameters(part: Callable[..., Any]) -> Mapping[str, Parameter]:
         return {}
 
 
+def options(kind: type[Any]) -> Callable[[Callable[[Any], Recipe]], Callable[..., Recipe]]:
+    """Give a method the fields of a dataclass as its keyword options; it receives them as one object.
+
+    Methods with many options in common share such dataclasses. Each field states its default and the source of it.
+    """
+
+    def wrap(method: Callable[[Any], Recipe]) -> Callable[..., Recipe]:
+        hints = typing.get_type_hints(kind, include_extras=True)
+        wanted = [
+            Parameter(one.name, Parameter.KEYWORD_ONLY, default=one.default, annotation=hints[one.name])
+            for one in fields(kind)
+        ]
+
+        @wraps(method)
+        def build(**values: Any) -> Recipe:
+            return method(kind(**values))
+
+        changed: Any = build
+        changed.__signature__ = Signature(wanted, return_annotation=Recipe)
+        changed.__annotations__ = {one.name: one.annotation for one in wanted} | {"return": Recipe}
+        del changed.__wrapped__
+        return build
+
+    return wrap
+
+
 def sources_of(method: Callable[..., Any]) -> dict[str, str]:
-    """Where each default of a method comes from, as its signature says."""
+    """The source of each default of a method, from its signature."""
     found = {}
     for name, hint in typing.get_type_hints(method, include_extras=True).items():
         if name != "return" and typing.get_origin(hint) is Annotated:
@@ -303,7 +331,7 @@ def sources_of(method: Callable[..., Any]) -> dict[str, str]:
 
 
 def try_first(turn: int) -> Callable[[Part], Part]:
-    """Mark a method as one of the few to try first; `turn` says in which order."""
+    """Mark a method as one of the few to try first, at place `turn`."""
 
     def mark(method: Part) -> Part:
         marked: Any = method
@@ -314,6 +342,6 @@ def try_first(turn: int) -> Callable[[Part], Part]:
 
 
 def turn_of(method: Callable[..., Any]) -> int | None:
-    """In which order a method is to be tried first, or None where it is none of those."""
+    """The place of a method among those to try first, or None."""
     found = getattr(method, "__try_first__", None)
     return found if isinstance(found, int) else None

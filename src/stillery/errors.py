@@ -1,4 +1,4 @@
-"""What a user did wrong, said in one line each.
+"""Errors of the user's input, one line each.
 
 Everything that can be wrong with a request raises `UserError`; the command line prints its lines and exits with code 2.
 """
@@ -35,13 +35,13 @@ class ErrorList:
         self.lines: list[str] = []
 
     def add(self, line: str) -> None:
-        """Note one error and go on."""
+        """Add one error."""
         if line not in self.lines:
             self.lines.append(line)
 
     @contextmanager
     def catch(self) -> Iterator[None]:
-        """Note the errors raised inside the block and go on after it."""
+        """Collect the errors raised inside the block and continue after it."""
         try:
             yield
         except UserError as error:
@@ -49,13 +49,13 @@ class ErrorList:
                 self.add(line)
 
     def raise_any(self) -> None:
-        """Raise one `UserError` with every line noted so far, if there is any."""
+        """Raise one `UserError` with all collected lines, if there are any."""
         if self.lines:
             raise UserError(*self.lines)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint naming the known word closest to a mistyped one, or the list of known words."""
+    """A hint for a mistyped word: the closest known word, or all known words."""
     options = sorted(known)
     folded = {option.casefold(): option for option in options}
     close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
@@ -63,8 +63,8 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 class Stopped(Exception):
-    """A run that cannot go on, in one line; the command line prints it and exits with code 1."""
+    """A run that cannot continue, in one line; the command line prints it and exits with code 1."""
 
 
 class Interrupted(Exception):
-    """A run that its user stopped, in one line; the command line prints it and exits with code 130."""
+    """A run stopped by its user, in one line; the command line prints it and exits with code 130."""

@@ -1,4 +1,4 @@
-"""The loss terms of a stage: from what two models showed on a batch to named numbers.
+"""The loss terms of a stage: from the outputs of two models on a batch to named numbers.
 
 Pure functions of traces, used by the training objective and by anyone who wants to recompute a term.
 """
@@ -6,7 +6,7 @@ Pure functions of traces, used by the training objective and by anyone who wants
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
 import torch
@@ -15,34 +15,38 @@ from torch import Tensor, nn
 
 from stillery import declare
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
+from stillery.outputs import StackOutputs
 from stillery.parts._wide import wide
 from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
 from stillery.parts.token_divergence import token_cross_entropy
 from stillery.recipe import (
-    Around,
-    Batched,
     Clock,
+    CriterionBatch,
+    CriterionSizes,
     Layers,
     Match,
-    Measured,
     Pairs,
     Prediction,
     Representation,
-    Shown,
     StackName,
     Stage,
+    SumAndCount,
     View,
 )
 
 __all__ = [
     "BY_TOKEN",
-    "UNSCORED",
+    "IGNORED",
+    "BatchFacts",
     "Between",
     "Flow",
     "Kind",
     "Mixed",
-    "Showing",
+    "ModelOutputs",
+    "StageModules",
+    "StagePairs",
     "Views",
     "flat_layers",
     "judges_of",
@@ -50,68 +54,87 @@ __all__ = [
     "modules_of",
     "pair_distance",
     "stage_counts",
+    "stage_pairs",
     "stage_terms",
     "takes_keys",
 ]
 
-UNSCORED = -100
-"""The target of a position whose prediction is not scored."""
 
-
-class Showing(Protocol):
-    """What a model showed on one view of a batch."""
+class ModelOutputs(Protocol):
+    """The outputs of a model on one view of a batch."""
 
     @property
     def logits(self) -> Tensor:
-        """[batch, classes], or [batch, tokens, classes] where tokens are predicted, a text's or tags."""
+        """[batch, classes], or [batch, tokens, classes] where each token is predicted: vocabulary or tags."""
 
     @property
     def targets(self) -> Tensor | None:
-        """The token or tag each position should predict, [batch, tokens], `UNSCORED` where none counts."""
+        """The token or tag each position should predict, [batch, tokens], `IGNORED` where none counts."""
 
     @property
-    def encoder(self) -> Shown | None:
-        """What the encoder showed, where there is one."""
+    def encoder(self) -> StackOutputs | None:
+        """The outputs of the encoder's layers, where there is one."""
 
     @property
-    def decoder(self) -> Shown | None:
-        """What the decoder showed, where there is one."""
+    def decoder(self) -> StackOutputs | None:
+        """The outputs of the decoder's layers, where there is one."""
 
-    def stack(self, name: str | None = None) -> Shown:
-        """What the layers of a stack showed, by its name; those of the model's first where none is given."""
+    def stack(self, name: str | None = None) -> StackOutputs:
+        """The outputs of a stack's layers, by the stack's name; of the model's first stack where none is given."""
 
 
 Kind = Literal["classes", "labels", "score", "text", "tags"]
 """What the models predict: one class, any of several labels, a score, a text token by token, or a tag per word."""
 
 BY_TOKEN: tuple[Kind, ...] = ("text", "tags")
-"""Predictions of tokens, [batch, tokens, classes], of which those count whose target in the trace is not `UNSCORED`."""
+"""Predictions of tokens, [batch, tokens, classes], of which those count whose target in the trace is not `IGNORED`."""
 
-Views = Mapping[str, Showing]
-"""What a model showed of each view of a batch: plain, mixed."""
+Views = Mapping[str, ModelOutputs]
+"""A model's outputs on each view of a batch: plain, mixed."""
 
+StagePairs = Sequence[Pairs]
+"""The (student, teacher) layers that meet in each match of a stage, in the order of its matches."""
 
 Flow = Callable[[Tensor], Tensor]
-"""The distances of all pairs -> how much each weighs."""
+"""The distances of all pairs -> the weight of each."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mixed:
-    """How the examples of a batch are mixed: with which weight, and each with which other one."""
+    """How the examples of a batch are mixed (MixUp): the weight lambda, and each example's partner."""
 
     lam: float
     partner: Tensor
 
     def inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs with the masks of the mixed examples; a decoder's, where none is given, is where labels count."""
+        """The inputs with the masks of the mixed examples; a decoder without a mask is masked where no label counts."""
         masks = {name: inputs[name] for name in ("attention_mask", "decoder_attention_mask") if name in inputs}
         if "labels" in inputs:
-            masks.setdefault("decoder_attention_mask", (inputs["labels"] != UNSCORED).long())
+            masks.setdefault("decoder_attention_mask", (inputs["labels"] != IGNORED).long())
         return {**inputs, **{name: mixed_mask(mask, self.lam, self.partner) for name, mask in masks.items()}}
 
     def __call__(self, values: Tensor) -> Tensor:
         """Mix values that have one row per example."""
         return mixup(values, self.lam, self.partner)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class BatchFacts:
+    """What loss terms need of a batch besides the outputs: labels, places in the training split, mixing, task kind."""
+
+    labels: Tensor | None = None
+    index: Tensor | None = None
+    mixed: Mixed | None = None
+    kind: Kind = "classes"
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageModules:
+    """The modules of a stage's matches by their names: projections, flows of transport, and criteria (`judges`)."""
+
+    projections: Mapping[str, nn.Module] = field(default_factory=dict)
+    flows: Mapping[str, Flow] = field(default_factory=dict)
+    judges: Mapping[str, nn.Module] = field(default_factory=dict)
 
 
 def flat_layers(layers: Layers) -> tuple[int, ...]:
@@ -120,12 +143,12 @@ def flat_layers(layers: Layers) -> tuple[int, ...]:
 
 
 def takes_keys(distance: Callable[..., object]) -> bool:
-    """Whether a distance can leave keys of a row out."""
+    """Whether a distance can leave padded keys of a row out."""
     return declare.takes(distance, "key_mask")
 
 
-def mean_of(found: Tensor | Measured) -> Tensor:
-    """What a distance comes to on a batch: the mean it gives, or its sum divided by its count."""
+def mean_of(found: Tensor | SumAndCount) -> Tensor:
+    """The mean a distance gives, or its sum divided by its count."""
     if isinstance(found, Tensor):
         return found
     total, count = found
@@ -134,7 +157,7 @@ def mean_of(found: Tensor | Measured) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """The student's and the teacher's side of a stack: how many layers, and how wide."""
+    """The student's and the teacher's side of a stack: number of layers, and width."""
 
     depths: tuple[int, int]
     widths: tuple[int, int]
@@ -143,7 +166,7 @@ class Between:
 def modules_of(
     stage: Stage, between: Mapping[StackName | None, Between], clock: Clock
 ) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
-    """The projections and the flows of a stage's matches, by the match's name; new, from the current random state.
+    """New projections and flows of a stage's matches, by the match's name, drawn from the current random state.
 
     `between` are the stacks of the models by their names, the first one also by None.
     """
@@ -169,119 +192,137 @@ def modules_of(
 def judges_of(
     stage: Stage, between: Mapping[StackName | None, Between], clock: Clock, *, classes: int, examples: int
 ) -> dict[str, nn.Module]:
-    """The judges of a stage's matches, by the name they share or the match's; new, from the current random state."""
+    """New criteria of a stage's matches, by the name they share or the match's, drawn from the current random state."""
     judges: dict[str, nn.Module] = {}
     for match in stage.matches:
-        if match.judge is None or (match.shared or match.name) in judges:
+        if match.criterion is None or (match.shared or match.name) in judges:
             continue
         depths, widths = between[match.stack].depths, between[match.stack].widths
         pairs = match.pairs(*depths, clock)
-        around = Around(
+        around = CriterionSizes(
             student=[widths[0] * len(flat_layers(ours)) for ours, _ in pairs],
             teacher=[[widths[1]] * len(flat_layers(theirs)) for _, theirs in pairs],
             classes=classes,
             examples=examples,
         )
-        judges[match.shared or match.name] = match.judge(around)
+        judges[match.shared or match.name] = match.criterion(around)
     return judges
+
+
+def stage_pairs(stage: Stage, student: Views, teacher: Views, clock: Clock) -> StagePairs:
+    """The layers that meet in each match of a stage, between models with these outputs."""
+    left, right = (next(iter(views.values())) for views in (student, teacher))
+    return [
+        match.pairs(left.stack(match.stack).depth, right.stack(match.stack).depth, clock) for match in stage.matches
+    ]
 
 
 def stage_terms(
     stage: Stage,
+    pairs: StagePairs,
     student: Views,
     teacher: Views,
-    labels: Tensor | None,
+    batch: BatchFacts,
     clock: Clock,
-    *,
-    kind: Kind = "classes",
-    projections: Mapping[str, nn.Module] | None = None,
-    flows: Mapping[str, Flow] | None = None,
-    judges: Mapping[str, nn.Module] | None = None,
-    index: Tensor | None = None,
-    mixed: Mixed | None = None,
+    modules: StageModules | None = None,
     counts: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Every term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name.
+    """Every loss term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name.
 
-    `counts` are those of a whole step, pair by pair, of matches whose distance counts what it is a mean over itself:
-    the terms are then its part of the step's.
+    `counts` are those of a whole optimiser step, pair by pair, of matches whose distance counts what it is a mean over
+    itself: the terms are then this batch's part of the step's.
     """
+    modules, counts = modules or StageModules(), counts or {}
     terms: dict[str, Tensor] = {}
     if stage.hard_weight:
-        terms["hard"] = _hard(student["plain"], labels, kind)
+        terms["hard"] = _hard(student["plain"], batch.labels, batch.kind)
     if stage.prediction is not None:
-        terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, kind)
-    for match in stage.matches:
-        pairs = _meeting(match, student, teacher, clock)
-        if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
-            raise UserError(
-                f"match {match.name} looks at mixed examples: give traces by view, {{'plain': .., 'mixed': ..}}"
-            )
+        terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, batch.kind)
+    for match, meeting in zip(stage.matches, pairs, strict=True):
+        _check_views(match, student, teacher)
+        count = counts.get(match.name)
         if match.against == "student":
-            values = _divided(_consistency(match, pairs, student, mixed), (counts or {}).get(match.name))
-            terms[match.name] = values.sum() if match.over_pairs == "sum" else values.mean()
-        elif match.judge is not None:
-            assert judges is not None and index is not None
-            batch = Batched(labels=labels, index=index, match=match.name, regression=kind == "score", clock=clock)
-            rows = _judged(match, pairs, student[match.view].stack(match.stack), teacher[match.view].stack(match.stack))
-            terms[match.name] = judges[match.shared or match.name](rows, batch)
+            distances = _divided(_consistency(match, meeting, student, batch.mixed), count)
+            terms[match.name] = distances.sum() if match.over_pairs == "sum" else distances.mean()
+        elif match.criterion is not None:
+            terms[match.name] = _criterion_term(match, meeting, student, teacher, batch, clock, modules.judges)
         else:
             ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
-            projection, flow = (projections or {}).get(match.name), (flows or {}).get(match.name)
-            own = (counts or {}).get(match.name)
-            terms[match.name] = _match_term(match, pairs, ours, theirs, projection, flow, own)
+            projection, flow = modules.projections.get(match.name), modules.flows.get(match.name)
+            terms[match.name] = _match_term(match, meeting, ours, theirs, projection, flow, count)
     return terms
 
 
 def stage_counts(
     stage: Stage,
+    pairs: StagePairs,
     student: Views,
     teacher: Views,
-    clock: Clock,
     *,
     projections: Mapping[str, nn.Module],
     mixed: Mixed | None = None,
 ) -> dict[str, Tensor]:
-    """How many each pair is a mean over, of every match whose distance gives a sum and a count."""
+    """What each pair's distance is a mean over, of every match whose distance gives a sum and a count."""
     counts: dict[str, Tensor] = {}
-    for match in (match for match in stage.matches if match.judge is None):
-        pairs = _meeting(match, student, teacher, clock)
+    for match, meeting in zip(stage.matches, pairs, strict=True):
+        if match.criterion is not None:
+            continue
         if match.against == "student":
-            found = _consistency(match, pairs, student, mixed)
+            found = _consistency(match, meeting, student, mixed)
         else:
             ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
-            found = _distances(match, pairs, ours, theirs, projections.get(match.name))
+            found = _distances(match, meeting, ours, theirs, projections.get(match.name))
         own = [one[1] for one in found if not isinstance(one, Tensor)]
         if own:
             counts[match.name] = torch.stack(own)
     return counts
 
 
-def _meeting(match: Match, student: Views, teacher: Views, clock: Clock) -> Pairs:
-    """The layers that meet between models that showed this."""
-    left, right = (next(iter(views.values())).stack(match.stack) for views in (student, teacher))
-    return match.pairs(left.depth, right.depth, clock)
-
-
-def _judged(match: Match, pairs: Pairs, student: Shown, teacher: Shown) -> list[tuple[Tensor, list[Tensor]]]:
-    """What a judge sees: of each pair the student's rows, side by side, and those of each teacher layer."""
-    return [
-        (
-            _shown(match.represent, student, ours, _relation_heads(teacher)).values,
-            [match.represent.show(teacher, layer).values for layer in flat_layers(theirs)],
+def _check_views(match: Match, student: Views, teacher: Views) -> None:
+    """Refuse to compare mixed examples where there are no outputs on them."""
+    if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
+        raise UserError(
+            f"match {match.name} compares mixed examples: give traces by view, {{'plain': .., 'mixed': ..}}"
         )
-        for ours, theirs in pairs
+
+
+def _criterion_term(
+    match: Match,
+    pairs: Pairs,
+    student: Views,
+    teacher: Views,
+    batch: BatchFacts,
+    clock: Clock,
+    judges: Mapping[str, nn.Module],
+) -> Tensor:
+    """The value of a criterion that compares all pairs itself.
+
+    It is given the student's rows of each pair, side by side, and those of each teacher layer.
+    """
+    assert batch.index is not None
+    ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
+    rows = [
+        (
+            _represented(match.represent, ours, left, _relation_heads(theirs)).values,
+            [match.represent.extract(theirs, layer).values for layer in flat_layers(right)],
+        )
+        for left, right in pairs
     ]
+    facts = CriterionBatch(
+        labels=batch.labels, index=batch.index, match=match.name, regression=batch.kind == "score", clock=clock
+    )
+    value: Tensor = judges[match.shared or match.name](rows, facts)
+    return value
 
 
-def _hard(shown: Showing, labels: Tensor | None, kind: Kind) -> Tensor:
-    """The labels' loss: cross entropy, that of yes and no for each of several labels, or squared error of a score.
+def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind) -> Tensor:
+    """The labels' loss: cross entropy, binary cross entropy of each of several labels, or squared error of a score.
 
     The labels of tokens are the targets of their trace; the mean is over those that are scored.
     """
-    logits = shown.logits
+    logits = outputs.logits
     if kind in BY_TOKEN:
-        return token_cross_entropy(logits, _targets(shown), ignore=UNSCORED)
+        return token_cross_entropy(logits, _targets(outputs), ignore=IGNORED)
     assert labels is not None
     if kind == "score":
         values = wide(logits).squeeze(-1)
@@ -292,25 +333,25 @@ def _hard(shown: Showing, labels: Tensor | None, kind: Kind) -> Tensor:
     return F.cross_entropy(wide(logits), labels)
 
 
-def _targets(shown: Showing) -> Tensor:
-    if shown.targets is None:
+def _targets(outputs: ModelOutputs) -> Tensor:
+    if outputs.targets is None:
         raise UserError(
             "predictions of tokens are scored where their labels count: trace the model with labels in its inputs"
         )
-    return shown.targets
+    return outputs.targets
 
 
-def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tensor:
-    """How far the predictions are apart; a score has no distribution, several labels have one each, tokens too."""
-    student = shown.logits
+def _soft(soft: Prediction, outputs: ModelOutputs, teacher: Tensor, kind: Kind) -> Tensor:
+    """The divergence of the predictions; a score has no distribution, several labels one each, tokens too."""
+    student = outputs.logits
     if kind == "labels":
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
     if kind in BY_TOKEN:
-        scored = _targets(shown) != UNSCORED
-        said = declare.facts_of(soft.divergence)
-        by_token = declare.known("token_divergence", said.word) if said is not None and said.word else None
+        scored = _targets(outputs) != IGNORED
+        declared = declare.facts_of(soft.divergence)
+        by_token = declare.known("token_divergence", declared.word) if declared is not None and declared.word else None
         if by_token is None:
-            # One without such a form compares rows of logits.
+            # A divergence without a token-by-token form compares rows of logits.
             return soft.divergence(student[scored], teacher[scored], soft.temperature, soft.square)
         measured: Tensor = by_token.part(student, teacher, scored, soft.temperature, soft.square)
         return measured
@@ -321,8 +362,8 @@ def _soft(soft: Prediction, shown: Showing, teacher: Tensor, kind: Kind) -> Tens
 def _match_term(
     match: Match,
     pairs: Pairs,
-    student: Shown,
-    teacher: Shown,
+    student: StackOutputs,
+    teacher: StackOutputs,
     projection: nn.Module | None,
     flow: Flow | None,
     counts: Tensor | None,
@@ -336,8 +377,8 @@ def _match_term(
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
 
 
-def _divided(found: Sequence[Tensor | Measured], counts: Tensor | None) -> Tensor:
-    """What the pairs come to; sums are divided by the counts of the whole step, where those are known."""
+def _divided(found: Sequence[Tensor | SumAndCount], counts: Tensor | None) -> Tensor:
+    """The means of the pairs' distances; sums are divided by the counts of the whole step, where those are known."""
     if counts is None:
         return torch.stack([mean_of(one) for one in found])
     totals = torch.stack([one if isinstance(one, Tensor) else one[0] for one in found])
@@ -345,93 +386,95 @@ def _divided(found: Sequence[Tensor | Measured], counts: Tensor | None) -> Tenso
 
 
 def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
-    """Whether all pairs can be measured in one go: a row per example, by a distance that says it allows it."""
-    said, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
+    """Whether all pairs can be measured in one go: a row per example, by a distance that declares itself row-wise."""
+    declared, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     return (
         len(pairs) > 1
-        and match.represent.show_all is not None
+        and match.represent.extract_all is not None
         and match.combine is None
-        and said is not None
-        and said.rowwise
-        # What depends on the batch would take the rows of all pairs for one.
+        and declared is not None
+        and declared.rowwise
+        # A distance that compares examples with each other would mix the pairs.
         and not (reduction is not None and reduction.together)
         and (projection is None or hasattr(projection, "together"))
         and all(isinstance(ours, int) and isinstance(theirs, int) for ours, theirs in pairs)
     )
 
 
-def _all_at_once(match: Match, student: Shown, teacher: Shown, pairs: Pairs, projection: nn.Module | None) -> Tensor:
-    """The distances of all pairs together: small tensors cost as much as large ones, so the rows of all are one.
+def _all_at_once(
+    match: Match, student: StackOutputs, teacher: StackOutputs, pairs: Pairs, projection: nn.Module | None
+) -> Tensor:
+    """The distances of all pairs in one operation, on the rows of all pairs: small tensors cost as much as large ones.
 
-    All pairs have as many rows, so the mean over the rows of all is the mean of the pairs' means.
+    All pairs have equally many rows, so the mean over the rows of all is the mean of the pairs' means.
     """
-    assert match.represent.show_all is not None
+    assert match.represent.extract_all is not None
     ours, theirs = zip(*pairs, strict=True)
-    values, target = match.represent.show_all(student, ours), match.represent.show_all(teacher, theirs)
+    values, target = match.represent.extract_all(student, ours), match.represent.extract_all(teacher, theirs)
     if projection is not None:
         values, target = projection.together(values, target)  # type: ignore[operator]
-    found = mean_of(_given(match, values, target, View(values)))
+    found = mean_of(_distance(match, values, target, View(values)))
     if (match.reduction == "sum") == (match.over_pairs == "sum"):
         return found
     return found * len(pairs) if match.over_pairs == "sum" else found / len(pairs)
 
 
 def _distances(
-    match: Match, pairs: Pairs, student: Shown, teacher: Shown, projection: nn.Module | None
-) -> list[Tensor | Measured]:
+    match: Match, pairs: Pairs, student: StackOutputs, teacher: StackOutputs, projection: nn.Module | None
+) -> list[Tensor | SumAndCount]:
     return [pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
 
 
 def pair_distance(
     match: Match,
-    student: Shown,
-    teacher: Shown,
+    student: StackOutputs,
+    teacher: StackOutputs,
     pair: tuple[Layers, Layers],
     slot: int = 0,
     projection: nn.Module | None = None,
-) -> Tensor | Measured:
-    """How far the layers of a pair are apart, as the match's distance gives it: a mean, or a sum and a count."""
+) -> Tensor | SumAndCount:
+    """The distance of the layers of a pair, as the match's distance gives it: a mean, or a sum and a count."""
     ours, theirs = pair
-    view = _shown(match.represent, student, ours, _relation_heads(teacher))
+    view = _represented(match.represent, student, ours, _relation_heads(teacher))
     values = view.values
     if match.combine is not None:
-        candidates = torch.stack([match.represent.show(teacher, layer).values for layer in flat_layers(theirs)])
+        candidates = torch.stack([match.represent.extract(teacher, layer).values for layer in flat_layers(theirs)])
         if projection is not None:
             values, candidates = projection(values, candidates, slot)
         target = match.combine(values, candidates.unbind())
     else:
-        target = _shown(match.represent, teacher, theirs, _relation_heads(teacher)).values
+        target = _represented(match.represent, teacher, theirs, _relation_heads(teacher)).values
         if projection is not None:
             values, target = projection(values, target, slot)
-    return _given(match, values, target, view)
+    return _distance(match, values, target, view)
 
 
-def _relation_heads(teacher: Shown) -> int:
-    """Into how many heads relations are cut where that is the teacher's number: where heads share keys, theirs."""
+def _relation_heads(teacher: StackOutputs) -> int:
+    """The number of relation heads where it is the teacher's: its key heads where several heads share keys."""
     return teacher.key_heads or teacher.heads
 
 
-def _shown(represent: Representation, stack: Shown, layers: Layers, teacher_heads: int) -> View:
+def _represented(represent: Representation, stack: StackOutputs, layers: Layers, teacher_heads: int) -> View:
     """The representation of one layer, of several at once, or of several side by side."""
     if represent.heads == "teacher":
-        return represent.show(stack, layers, heads=teacher_heads)
+        return represent.extract(stack, layers, heads=teacher_heads)
     if represent.joint or isinstance(layers, int):
-        return represent.show(stack, layers)
-    views = [represent.show(stack, layer) for layer in layers]
+        return represent.extract(stack, layers)
+    views = [represent.extract(stack, layer) for layer in layers]
     return View(torch.cat([view.values for view in views], dim=-1), views[0].mask, views[0].key_mask)
 
 
-def _given(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | Measured:
-    """The distance, given of mask, reduction and keys what it takes."""
+def _distance(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | SumAndCount:
+    """Call the match's distance with those of mask, reduction and key mask that it takes."""
     options: dict[str, object] = {"mask": view.mask, "reduction": match.reduction}
     if view.key_mask is not None:
         options["key_mask"] = view.key_mask
-    taken = {name: given for name, given in options.items() if declare.takes(match.distance, name)}
+    taken = {name: value for name, value in options.items() if declare.takes(match.distance, name)}
     return match.distance(values, target, **taken)
 
 
-def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | Measured]:
-    """How far what the student shows on mixed examples is from the mix of what it shows on the plain ones.
+def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | SumAndCount]:
+    """The distance of the student's outputs on mixed examples from the mix of its outputs on the plain ones.
 
     CR-ILD, R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))).
     """
@@ -439,7 +482,7 @@ def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None
         raise UserError(f"match {match.name} compares with the mix of plain examples: say how they are mixed")
     found = []
     for layer, _ in pairs:
-        view = match.represent.show(student["mixed"].stack(match.stack), layer)
-        target = mixed(match.represent.show(student["plain"].stack(match.stack), layer).values)
-        found.append(_given(match, view.values, target.detach() if match.detach else target, view))
+        view = match.represent.extract(student["mixed"].stack(match.stack), layer)
+        target = mixed(match.represent.extract(student["plain"].stack(match.stack), layer).values)
+        found.append(_distance(match, view.values, target.detach() if match.detach else target, view))
     return found

@@ -1,7 +1,7 @@
-"""Switches that cut across methods: one argument each changes a part of any recipe that matches layers.
+"""Overrides of a method's parts: one argument each changes a part of any recipe that matches layers.
 
-What does not fit together (a distance that cannot leave keys out, a pairing that names the embedding for attention) is
-found by the check before the first step.
+Combinations that do not fit (a distance that cannot leave padded keys out, a pairing that names the embedding for
+attention) are found by the check before the first step.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ __all__ = ["Switches", "switched"]
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """What to change of a recipe, by the words that parts declare; None leaves it as the method has it."""
+    """The parts of a recipe to change, by the names that parts declare; None leaves the method's own."""
 
     pair: str | None = None
     represent: str | None = None
@@ -33,7 +33,7 @@ class Switches:
 
 
 def switched(recipe: Recipe, switches: Switches, method: str) -> Recipe:
-    """The recipe with the switches applied; a switch that has nothing to act on is refused."""
+    """The recipe with the overrides applied; one that has nothing to change is refused."""
     load()
     asked = {name for name in ("pair", "represent", "distance", "reduction", "schedule") if getattr(switches, name)}
     if asked and not any(stage.matches for stage in recipe.stages):
@@ -59,7 +59,7 @@ def _stage(stage: Stage, switches: Switches) -> Stage:
 
 
 def _distinct(matches: tuple[Match, ...], name: str) -> tuple[Match, ...]:
-    """One match of each kind: what told two of them apart may have been their representation."""
+    """One match of each kind: two matches may have differed in their representation alone."""
     kept: dict[Any, Match] = {}
     for match in matches:
         own = not _of_layers(match)
@@ -73,16 +73,16 @@ def _distinct(matches: tuple[Match, ...], name: str) -> tuple[Match, ...]:
 
 
 def _of_layers(match: Match) -> bool:
-    """Whether it is a choice of layers: not what is compared with the student itself, or between embeddings only."""
-    said = declare.facts_of(match.pair)
-    return match.against != "student" and (said is None or said.of_layers)
+    """Whether it chooses layers: not where it compares the student with itself, or embeddings only."""
+    declared = declare.facts_of(match.pair)
+    return match.against != "student" and (declared is None or declared.of_layers)
 
 
 def _match(match: Match, switches: Switches) -> Match:
     if not _of_layers(match):
         return match
     fixed = [name for name in ("pair", "distance", "reduction") if getattr(switches, name)]
-    if match.judge is not None and fixed:
+    if match.criterion is not None and fixed:
         raise UserError(
             f"--{fixed[0]}: match {match.name} measures its layers in its own way, which cannot be switched"
         )
@@ -91,7 +91,7 @@ def _match(match: Match, switches: Switches) -> Match:
         changes["represent"] = declare.find("representation", switches.represent).part
     if switches.distance is not None:
         changes["distance"] = declare.find("distance", switches.distance).part
-        # The divergence of a row is one number; a distance over a row's elements is averaged over them.
+        # A divergence gives one number per row; a distance over a row's elements is averaged over them.
         if _own_reduction(changes["distance"]) != _own_reduction(match.distance):
             changes["reduction"] = _own_reduction(changes["distance"])
     if switches.represent is not None and _own_reduction(changes.get("distance", match.distance)) == "mean":
@@ -102,13 +102,13 @@ def _match(match: Match, switches: Switches) -> Match:
     if switches.pair is not None:
         changes |= _pairing(match, switches.pair)
     if changes and match.project is None:
-        # A representation that had no width may now have one.
+        # The method's representation may have no width where the new one has.
         changes.setdefault("project", declare.find("projection", "to-teacher").part)
     return replace(match, **changes)
 
 
 def _own_reduction(distance: Any) -> str:
-    """How a distance is reduced where nothing is said."""
+    """The reduction of a distance where none is given."""
     return str(declare.option_of(distance, "reduction") or "mean")
 
 
@@ -118,16 +118,16 @@ _USED = {"combine": "combination", "project": "projection", "flow": "flow"}
 
 def _pairing(match: Match, name: str) -> dict[str, Any]:
     if match.represent.joint:
-        raise UserError(f"--pair {name}: match {match.name} looks at all layers at once; it has no other pairing")
-    said = declare.find("pairing", name)
-    which: Any = said.part
+        raise UserError(f"--pair {name}: match {match.name} compares all layers at once; it has no other pairing")
+    found = declare.find("pairing", name)
+    which: Any = found.part
     if declare.option_of(which, "embedding") is not None:
         # The embedding meets the embedding where the method has that pair.
         own = match.pairs(2, 4, Clock())
         embedding = any(0 in flat_layers(ours) for ours, _ in own)
         which = partial(which, embedding=embedding)
     changes: dict[str, Any] = {"pair": which, "combine": None, "flow": None}
-    for into, used in said.uses.items():
+    for into, used in found.uses.items():
         word, options = (used, {}) if isinstance(used, str) else used
         part = declare.find(_USED[into], word).part
         changes[into] = partial(part, **options) if options else part

@@ -1,4 +1,4 @@
-"""What a person sees while work goes on: bars and lines on stderr, so that stdout holds results only."""
+"""Progress bars and messages on stderr, so that stdout holds results only."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Bar:
     task: int
 
     def advance(self, amount: int = 1, note: str | None = None) -> None:
-        """Move the bar on, and change the note at its end when one is given."""
+        """Advance the bar, and change the note at its end when one is given."""
         task = self.progress.task_ids[self.task]
         self.progress.update(task, advance=amount)
         if note is not None:
@@ -42,7 +42,7 @@ class Bar:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Show nothing inside the block."""
+    """No messages and no bars inside the block."""
     before, console.quiet = console.quiet, True
     try:
         yield
@@ -57,7 +57,7 @@ def say(line: str) -> None:
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Bar]:
-    """A progress bar for the length of the block; off a terminal it prints one line at the end instead."""
+    """A progress bar for the duration of the block; without a terminal one line at the end instead."""
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -74,8 +74,11 @@ def bar(description: str, total: int | None) -> Iterator[Bar]:
         yield Bar(progress, 0)
 
 
-def track(items: Iterable[Item], description: str, total: int | None = None) -> Iterator[Item]:
-    """Yield the items, showing how many have gone by."""
+def track(items: Iterable[Item], description: str | None, total: int | None = None) -> Iterator[Item]:
+    """Yield the items behind a progress bar of that description; None means no bar."""
+    if description is None:
+        yield from items
+        return
     size = total if total is not None else (len(items) if hasattr(items, "__len__") else None)  # type: ignore[arg-type]
     with bar(description, size) as shown:
         for item in items:

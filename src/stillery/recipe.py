@@ -1,7 +1,7 @@
-"""The nouns of a distillation: Clock, View, Representation, Match, Prediction, Stage, Recipe.
+"""A distillation method as data: a Recipe of Stages with their Matches of layers and Prediction matching.
 
-A recipe is data: frozen dataclasses that name the parts (plain functions) a method is composed of. A paper is a
-function that returns a `Recipe`; nothing here runs a model.
+Frozen dataclasses name the parts (plain functions) that a method is composed of. The method of a paper is a function
+that returns a `Recipe`; nothing here runs a model.
 """
 
 from __future__ import annotations
@@ -14,20 +14,20 @@ from typing import Any, Literal, Protocol, runtime_checkable
 from torch import Tensor, nn
 
 from stillery.errors import UserError
+from stillery.outputs import StackOutputs
 
 __all__ = [
     "LEAST_STEPS",
     "MIXED_ROWS",
-    "Around",
-    "Batched",
     "Clock",
     "Combine",
+    "Criterion",
+    "CriterionBatch",
+    "CriterionSizes",
     "Distance",
     "Divergence",
-    "Judge",
     "Layers",
     "Match",
-    "Measured",
     "Mixing",
     "Need",
     "Pair",
@@ -35,13 +35,13 @@ __all__ = [
     "Prediction",
     "Project",
     "Recipe",
-    "Remembers",
     "Representation",
     "Rows",
     "Schedule",
-    "Shown",
     "StackName",
     "Stage",
+    "Stateful",
+    "SumAndCount",
     "View",
     "part_name",
 ]
@@ -49,16 +49,16 @@ __all__ = [
 _DECODER_SEED = 0xDEC0DE
 
 LEAST_STEPS = 1000
-"""Steps that prediction distillation after a stage of layers has at least, in a run that is long enough."""
+"""The least number of steps of prediction distillation after a hidden-state stage, in a run that is long enough."""
 
 Layers = int | tuple[int, ...]
-"""A layer, 1-based, 0 being the embedding output; or several that are compared as one."""
+"""A layer, 1-based, 0 being the embedding output; or several layers that are compared as one."""
 
 Pairs = Sequence[tuple[Layers, Layers]]
-"""(student, teacher) layers that meet."""
+"""The matched (student, teacher) layers."""
 
 StackName = Literal["encoder", "decoder"]
-"""A stack of layers; a classifier has an encoder, a model that writes text has a decoder, or both."""
+"""A stack of layers: a classifier has an encoder, a model that generates text a decoder, or both."""
 
 Rows = Literal[
     "examples", "targets",
@@ -66,9 +66,12 @@ Rows = Literal[
     "mixed tokens", "mixed pairs", "mixed decoder tokens", "mixed decoder pairs", "mixed causal pairs",
     "mixed cross pairs",
 ]  # fmt: skip
-"""What a loss term is a mean over: examples; target tokens that are scored; real tokens, or pairs of those of one
-example, of the encoder or the decoder: all pairs, a token with those before it and itself (causal), or one of the
-decoder with one of the encoder (cross); and all of these of mixed examples."""
+"""What a loss term is a mean over.
+
+These are examples, scored target tokens, real tokens of the encoder or the decoder, or pairs of real tokens of one
+example: all pairs, a token with itself and those before it (causal), or a decoder's with an encoder's (cross). The
+mixed ones are those of examples mixed by MixUp.
+"""
 
 MIXED_ROWS: Mapping[Rows, Rows] = {
     "tokens": "mixed tokens",
@@ -78,16 +81,19 @@ MIXED_ROWS: Mapping[Rows, Rows] = {
     "causal pairs": "mixed causal pairs",
     "cross pairs": "mixed cross pairs",
 }
-"""Rows of examples, and those of mixed ones."""
+"""From rows of plain examples to those of mixed examples."""
 
 Need = Literal["hidden", "query", "key", "value", "feature", "cross_query", "cross_key"]
-"""What of a layer a model has to show: its output state, the queries, keys and values of its attention, or, of the last
-layer, what the final classifier receives. The `cross` ones are of a decoder's attention to the encoder."""
+"""The intermediate output of a layer that a representation is made of.
+
+These are hidden states, the queries, keys and values of its attention, and the input of the final classifier
+(`feature`, of the last layer). The `cross` ones are of a decoder's attention to the encoder.
+"""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """Where a run stands; anything random or scheduled is a pure function of it, so resuming is exact.
+    """The position of a run. All that is random or scheduled is a pure function of it, so resuming is exact.
 
     `step` counts optimiser steps of the run from 0, `stage_step` those of the stage.
     """
@@ -101,81 +107,9 @@ class Clock:
     stage_epochs: int = 1
 
 
-class Shown(Protocol):
-    """What one stack of a model showed on a batch, by layer."""
-
-    @property
-    def hidden(self) -> Mapping[int, Tensor]:
-        """States [batch, tokens, width]; 0 is the embedding output."""
-
-    @property
-    def query(self) -> Mapping[int, Tensor]:
-        """Queries of all heads side by side, [batch, tokens, width]."""
-
-    @property
-    def key(self) -> Mapping[int, Tensor]:
-        """Keys, as the queries."""
-
-    @property
-    def value(self) -> Mapping[int, Tensor]:
-        """Values, as the queries."""
-
-    @property
-    def feature(self) -> Mapping[int, Tensor]:
-        """Of the last layer: what the final linear classifier receives, [batch, width]."""
-
-    @property
-    def bias(self) -> Mapping[int, Tensor]:
-        """What a family adds to the scores before its softmax (MPNet's relative positions), where it does."""
-
-    @property
-    def rotated_query(self) -> Mapping[int, Tensor]:
-        """The queries of the scores, where a family turns them by their positions."""
-
-    @property
-    def rotated_key(self) -> Mapping[int, Tensor]:
-        """The keys of the scores, as the queries."""
-
-    @property
-    def cross_query(self) -> Mapping[int, Tensor]:
-        """Queries of a decoder's attention to the encoder, [batch, tokens, width]."""
-
-    @property
-    def cross_key(self) -> Mapping[int, Tensor]:
-        """The keys it looks at, [batch, the encoder's tokens, width]."""
-
-    @property
-    def cross_mask(self) -> Tensor | None:
-        """1 for the encoder's real tokens, where there is such an attention."""
-
-    @property
-    def heads(self) -> int:
-        """Attention heads."""
-
-    @property
-    def key_heads(self) -> int | None:
-        """How many heads of keys and values there are, where several queries' heads share one."""
-
-    @property
-    def scale(self) -> float | None:
-        """What QK^T is multiplied by; 1 / sqrt of a head's size where None."""
-
-    @property
-    def causal(self) -> bool:
-        """Whether a token looks at none behind it."""
-
-    @property
-    def depth(self) -> int:
-        """How many layers the stack has, shown or not."""
-
-    @property
-    def mask(self) -> Tensor:
-        """1 for real tokens, 0 for padding, [batch, tokens]."""
-
-
 @dataclass(frozen=True, eq=False)
 class View:
-    """A representation of one side: values whose last axis is a row, which rows count, and which keys of a row do."""
+    """A representation of one model: values whose last axis is a row, a mask of the rows, and of the keys of a row."""
 
     values: Tensor
     mask: Tensor | None = None
@@ -184,47 +118,52 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Representation:
-    """What of a layer is compared.
+    """What is compared of a layer: its hidden states, their mean, its attention scores, ...
 
-    `show(stack, layer)` gives the View; a `joint` one takes a tuple of layers instead. `rows` says what its rows are,
-    `needs` what the models have to show, and `sized` whether a row is as wide as the model and so can be projected.
-    `heads` says into how many its rows are cut: each model's own number, the teacher's on both sides, or a number.
-    With `raw_last` the last state is the one before the norm behind the last layer, in families that have one.
-    `looks_at` says which tokens decide: the first, the mean of the real ones, any of the real ones, or padding too.
-    `show_all(stack, layers)`, where it is there, gives the rows of several layers in one go, [layers, batch, width].
-    What holds `together` depends on who shares a batch, or on its padding: cutting a step in micro-batches changes it.
-    `reduction` is how a distance over elements is reduced where nothing is said and rows have unequal numbers of them.
-    `crossed` is the same of a decoder's attention to the encoder, for what is compared of its attention to itself.
+    Attributes:
+        name: its name in descriptions of a recipe.
+        extract: a function of the stack's outputs and a layer that returns a `View`.
+        rows: what its rows are.
+        needs: the intermediate outputs of the models that it is made of.
+        joint: whether `extract` takes a tuple of layers instead of one.
+        sized: whether a row is as wide as the model, and so can be projected.
+        heads: the number of heads its rows are split into: each model's own, the teacher's for both, or a number.
+        raw_last: take the last hidden state before the norm after the last layer, in families that have one.
+        reads: the tokens it depends on: the first, the mean of the real ones, the real ones, or all, padding included.
+        extract_all: the rows of several layers at once, [layers, batch, width], where that is faster.
+        together: whether it depends on the batch composition or padding, so that micro-batches change it.
+        reduction: the reduction of a distance over elements where none is given and rows differ in length.
+        crossed: the same representation of a decoder's attention to the encoder.
     """
 
     name: str
-    show: Callable[..., View]
+    extract: Callable[..., View]
     rows: Rows
     needs: tuple[Need, ...] = ("hidden",)
     joint: bool = False
     sized: bool = True
     heads: int | Literal["own", "teacher"] | None = None
     raw_last: bool = False
-    looks_at: Literal["first", "mean", "real", "all"] = "all"
-    show_all: Callable[[Shown, Sequence[int]], Tensor] | None = None
+    reads: Literal["first", "mean", "real", "all"] = "all"
+    extract_all: Callable[[StackOutputs, Sequence[int]], Tensor] | None = None
     together: bool = False
     reduction: str | None = None
     crossed: Representation | None = None
 
 
 Pair = Callable[[int, int, Clock], Pairs]
-"""(student layers, teacher layers, clock) -> which layers meet."""
+"""(number of student layers, number of teacher layers, clock) -> the matched layers."""
 
 Project = Callable[[Sequence[int], Sequence[int]], nn.Module | None]
-"""(student width, teacher width of each pair) -> a module (student, teacher, slot) -> (student, teacher), or None."""
+"""(student widths, teacher widths of the pairs) -> a module (student, teacher, pair number) -> both, or None."""
 
 Combine = Callable[[Tensor, Sequence[Tensor]], Tensor]
-"""(student rows, rows of several teacher layers) -> the rows the student is compared with."""
+"""(student rows, rows of several teacher layers) -> the teacher rows to compare with."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Around:
-    """What a judge is built for: widths of each pair's sides, outputs of the models, examples of the training part."""
+class CriterionSizes:
+    """The sizes a criterion is built with: widths of each pair, number of classes, number of training examples."""
 
     student: Sequence[int]
     teacher: Sequence[Sequence[int]]
@@ -233,8 +172,8 @@ class Around:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Batched:
-    """What a judge may ask about a batch: labels, places in the training part, which match asks, kind of task, when."""
+class CriterionBatch:
+    """A batch as a criterion sees it: labels, indices of the training examples, name of the match, and the clock."""
 
     labels: Tensor | None
     index: Tensor
@@ -243,32 +182,37 @@ class Batched:
     clock: Clock
 
 
-Judge = Callable[[Around], nn.Module]
-"""-> a module ([(student rows, [teacher rows of each layer]) of each pair], Batched) -> scalar, mean over examples."""
+Criterion = Callable[[CriterionSizes], nn.Module]
+"""Builds a module that takes [(student rows, [teacher rows of each layer]) of each pair] and a `CriterionBatch`.
+
+It returns a scalar, the mean over the examples.
+"""
 
 
 @runtime_checkable
-class Remembers(Protocol):
-    """A judge or a flow with a memory: it is changed once per optimiser step, and saved with the run."""
+class Stateful(Protocol):
+    """A criterion or a flow with state, which is updated once per optimiser step and saved with the run."""
 
     def update(self, new_epoch: bool) -> None:
-        """Take over what this step saw."""
+        """Update the state with the batches of this step."""
 
 
 Schedule = Callable[[Clock], float]
-"""A weight that changes with the clock."""
+"""A weight as a function of the clock."""
 
 
-Measured = tuple[Tensor, Tensor]
-"""A sum and how many it is over: what a distance comes to is the one divided by the other, of a whole step."""
+SumAndCount = tuple[Tensor, Tensor]
+"""The sum of a distance over what counts, and how many that is; a step adds both up over its micro-batches."""
 
-Distance = Callable[..., Tensor | Measured]
-"""(student rows, teacher rows, mask=, reduction=, key_mask=) -> how far apart: the mean over what counts, or its sum
-and count. Of the keywords it takes those it has a use for; without `key_mask` no keys of a row are left out."""
+Distance = Callable[..., Tensor | SumAndCount]
+"""(student rows, teacher rows, mask=, reduction=, key_mask=) -> a mean over all valid elements, or their sum and count.
+
+It takes those of the keywords that it uses; without `key_mask` no keys of a row are left out.
+"""
 
 
 class Divergence(Protocol):
-    """How far two predictions are apart: the mean over the batch, a scalar."""
+    """A divergence of student and teacher predictions, a mean over the batch."""
 
     def __call__(
         self, student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True
@@ -278,18 +222,18 @@ class Divergence(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """One comparison of layers: represent both, project, measure the distance of each pair, reduce, weigh.
+    """One layer-matching loss: represent matched layers, project them, take a distance per pair, reduce and weigh.
 
-    The layers are those of the named `stack` of both models, of their first where none is named.
+    The layers are those of the named `stack` of both models, or of their first stack.
 
-    Where a pair names several layers on a side, `combine` makes one target of the teacher's; without it they are laid
-    side by side, before the projection. `flow` gives every pair its weight in the sum (transport).
-    A `judge` measures all pairs itself, in place of projection and distance, and may have weights and a memory; matches
-    that name one `shared` judge have it in common, over stages too.
+    Where a pair has several layers on a side, `combine` makes one target of the teacher's; without it they are
+    concatenated before the projection. `flow` gives every pair its weight in the sum (optimal transport). A `criterion`
+    takes the place of projection and distance; it gets all pairs and may have weights and state. Matches that name the
+    same `shared` criterion use one module, across stages too.
 
-    With the view `mixed` the models see mixed examples (MixUp). A match `against` the student compares what it shows on
-    mixed examples with the mix of what it shows on the plain ones (consistency), `detach`ed or not; of a pair only the
-    student's layer counts.
+    With the view `mixed` the models run on mixed examples (MixUp). A match `against` the student is a consistency loss:
+    it compares the student's representation of mixed examples with the mix of its representations of plain ones,
+    `detach`ed or not, and uses the student's layer of each pair.
     """
 
     name: str
@@ -299,7 +243,7 @@ class Match:
     project: Project | None = None
     combine: Combine | None = None
     flow: Callable[[int, int], nn.Module] | None = None
-    judge: Judge | None = None
+    criterion: Criterion | None = None
     shared: str | None = None
     reduction: str = "mean"
     over_pairs: Literal["sum", "mean"] = "sum"
@@ -310,7 +254,7 @@ class Match:
     stack: StackName | None = None
 
     def pairs(self, student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-        """The layers that meet at this time; what is drawn for a decoder is independent of what is for an encoder."""
+        """The matched layers at this time; random pairings of a decoder are independent of those of an encoder."""
         own = replace(clock, seed=clock.seed + _DECODER_SEED) if self.stack == "decoder" else clock
         return self.pair(student_layers, teacher_layers, own)
 
@@ -321,7 +265,7 @@ class Match:
 
 @dataclass(frozen=True, kw_only=True)
 class Prediction:
-    """Matching of the teacher's predictions (of a score: mean squared error; of several labels: of each)."""
+    """Matching of the teacher's predictions: a divergence of softened outputs (for a score, mean squared error)."""
 
     divergence: Divergence
     temperature: float = 1.0
@@ -337,10 +281,10 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """How examples are mixed: lambda of Beta(alpha, alpha) once a step, with partners drawn or in reversed order.
+    """MixUp: lambda of Beta(alpha, alpha) once a step, with random partners or those of the reversed order.
 
-    The examples of a step are mixed two by two, each with the other, whatever that step is cut into.
-    `larger` takes max(lambda, 1 - lambda), as the released CR-ILD code does.
+    The examples of a step are mixed in mutual pairs, whatever its micro-batches are. `larger` takes
+    max(lambda, 1 - lambda), as the released CR-ILD code does.
     """
 
     alpha: float = 1.0
@@ -354,11 +298,11 @@ class Mixing:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A share of the training steps with its own losses: matches, prediction matching, and the labels' loss.
+    """A stage of training with its own losses: layer matching, prediction matching, and the loss of the labels.
 
-    A stage without the labels' loss may train on supplementary texts, which need no labels; one of layers alone may
-    have another teacher. `share` is its part of the steps among the stages; a stage with `least_steps` has at least as
-    many, or three quarters of a shorter run, and the others share what is left.
+    A stage without the loss of the labels may train on supplementary texts, which need no labels; a hidden-state stage
+    may have another teacher. `share` is its share of the steps, relative to the other stages. A stage with
+    `least_steps` has at least that many, or three quarters of a shorter run; the others share the rest.
     """
 
     name: str = "train"
@@ -379,10 +323,9 @@ class Stage:
 
 @dataclass(frozen=True, kw_only=True)
 class Recipe:
-    """A method: its stages, how its student is initialised, and which head the student uses.
+    """A distillation method: its stages, the student's initialisation and its classification head.
 
-    An `init` is the paper's; where it is None the paper does not say how a student starts, and the kind of model
-    decides.
+    `init` is the paper's; where the paper does not state one it is None, and the default of the kind of model applies.
     """
 
     stages: tuple[Stage, ...]
@@ -391,7 +334,7 @@ class Recipe:
 
 
 def part_name(part: Callable[..., Any] | Representation) -> str:
-    """A part as a reader would write it: `forward(embedding=True)`.
+    """A part in readable form, with its fixed options: `forward(embedding=True)`.
 
     >>> part_name(partial(max, key=1))
     'max(key=1)'

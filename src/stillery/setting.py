@@ -1,6 +1,6 @@
 """A setting: a dataclass field with its default, help text and limits.
 
-One declaration serves the command line, the TOML file, the Python call and the check before a run.
+One declaration is used by the command line, the TOML file, the Python call and the checks before a run.
 """
 
 from __future__ import annotations
@@ -21,17 +21,17 @@ __all__ = ["Choices", "Named", "Panel", "choices_of", "kind_of", "make", "option
 Settings = TypeVar("Settings")
 
 Named = Callable[[str], str]
-"""How an error calls a setting: by its option on the command line, by file and key in a run file."""
+"""From a setting to its name in errors: the option on the command line, file and key in a run file."""
 
 Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]
-"""What a setting may be; found when it is asked for, where others may add to it."""
+"""The allowed values of a setting, or a function that returns them where packages may add some."""
 
 
 class Panel(StrEnum):
-    """Under which heading an option stands in the help, in this order.
+    """The headings of options in the help, in this order.
 
-    First comes what most runs name, and what decides most of how small and how good a student is. A group of settings
-    says its panel as `panel`, a setting that belongs elsewhere its own.
+    The first has the options that most runs use, and those with most effect on the size and quality of a student. A
+    group of settings has a `panel`; a setting may have another one.
     """
 
     FIRST = "What matters first"
@@ -68,21 +68,22 @@ def setting(
     blank: bool = False,
     panel: Panel | None = None,
 ) -> Any:
-    """A dataclass field that knows its help text and what values it may take; a `blank` text is one of them.
+    """A dataclass field with a help text and limits of its values.
 
-    What it `offers` is shown like choices, and looked at by who uses it. Its `panel` is its group's, unless given.
+    `blank` allows an empty text. `offers` are shown like choices but not checked here. `panel` is the heading in the
+    help, by default that of the group.
     """
     limits = {"least": least, "most": most, "above": above, "choices": choices, "offers": offers, "blank": blank}
     return field(default=default, metadata={"help": help, "panel": panel, **limits})
 
 
 def choices_of(item: dataclasses.Field[Any]) -> tuple[str, ...] | None:
-    """What a setting may be, where that is one of some words."""
+    """The choices of a setting, or the values it offers; None if there are none."""
     return _found(item.metadata["choices"]) or _found(item.metadata["offers"])
 
 
 def panel_of(group: type, item: dataclasses.Field[Any]) -> Panel:
-    """Under which heading of the help a setting of a group stands."""
+    """The heading of a setting in the help."""
     found: Panel = item.metadata.get("panel") or group.panel  # type: ignore[attr-defined]
     return found
 
@@ -92,14 +93,14 @@ def _found(choices: Choices | None) -> tuple[str, ...] | None:
 
 
 def kind_of(hint: Any) -> Any:
-    """The type a setting holds when it is given: `int` for `int | None`, `dict` for `dict[str, Any]`."""
+    """The type of a given value: `int` for `int | None`, `dict` for `dict[str, Any]`."""
     if isinstance(hint, types.UnionType):
         hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
     return typing.get_origin(hint) or hint
 
 
-def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> str | None:
-    """What is wrong with a setting's value, or None."""
+def _error_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> str | None:
+    """The error of a setting's value, or None."""
     if kind is tuple:
         if isinstance(value, (list, tuple)) and all(type(item) is int and item >= 1 for item in value):
             return None
@@ -129,9 +130,9 @@ def _fault_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
 def make(
     kind: type[Settings], values: Mapping[str, Any], named: Named, errors: ErrorList
 ) -> tuple[Settings, frozenset[str]]:
-    """The settings object of the given values, and the names of those that are wrong and hold their default instead.
+    """The settings object of the given values, and the names of those that are invalid and have their default instead.
 
-    Each of the wrong ones, and each name that is none, is noted in `errors`.
+    Invalid values and unknown names are added to `errors`.
     """
     hints = typing.get_type_hints(kind)
     known = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
@@ -141,7 +142,7 @@ def make(
             errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
             continue
         of_kind = kind_of(hints[name])
-        error = _fault_of(named(name), value, of_kind, known[name].metadata)
+        error = _error_of(named(name), value, of_kind, known[name].metadata)
         if error:
             errors.add(error)
         else:

@@ -1,6 +1,6 @@
-"""A pairing that asks for the similarity of layers is given it, once it has been measured.
+"""Pairings by the similarity of layers: the matrix is measured once and given to the pairings that need it.
 
-A similarity is a matrix: a row for each of the student's layers, a column for each of the teacher's, the embedding
+A similarity matrix has a row for each of the student's layers and a column for each of the teacher's, the embedding
 output first.
 """
 
@@ -21,12 +21,13 @@ Similarity = Sequence[Sequence[float]]
 
 def asks(match: Match) -> bool:
     """Whether a match's pairing needs the similarity of the layers and has not been given it."""
-    said = declare.facts_of(match.pair)
-    return said is not None and "similarity" in said.needs and declare.option_of(match.pair, "similarity") is None
+    declared = declare.facts_of(match.pair)
+    needed = declared is not None and "similarity" in declared.needs
+    return needed and declare.option_of(match.pair, "similarity") is None
 
 
 def with_similarity(stages: Sequence[Stage], of: Callable[[Stage, Match], Similarity]) -> tuple[Stage, ...]:
-    """The stages with what was measured given to every pairing that asks for it."""
+    """The stages with the measured similarity given to every pairing that needs it."""
     return tuple(
         replace(
             stage,
@@ -37,12 +38,12 @@ def with_similarity(stages: Sequence[Stage], of: Callable[[Stage, Match], Simila
 
 
 def unmeasured(match: Match, student_layers: int, teacher_layers: int) -> Match:
-    """The match with layers that are all alike, where nothing is measured yet: good to be checked."""
+    """The match with a similarity of 0 for all layers, where none is measured yet, so that it can be checked."""
     return _given(match, [[0.0] * (teacher_layers + 1)] * (student_layers + 1)) if asks(match) else match
 
 
 def check_measured(stages: Sequence[Stage]) -> None:
-    """Refuse to train on layers whose similarity nobody has measured."""
+    """Refuse to train where a pairing needs a similarity that was not measured."""
     for match in (match for stage in stages for match in stage.matches):
         if asks(match):
             raise UserError(

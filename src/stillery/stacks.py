@@ -1,4 +1,4 @@
-"""A method for models that write text: its matches on the stacks those have."""
+"""A method for models that generate text: its matches on the stacks those models have."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Which = Literal["both", "encoder", "decoder"]
 
 
 def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attention: bool = False) -> Recipe:
-    """The recipe for models of a kind (`models.family.kind_of`); what makes no sense there is refused.
+    """The recipe for models of a kind (`models.family.kind_of`); matches those models cannot have are refused.
 
     - An encoder's is as it is.
     - A decoder's has every match on the decoder and no pairs of embeddings, as layer selection has it for Qwen.
@@ -37,7 +37,7 @@ def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attenti
         return recipe
     errors = ErrorList()
     if recipe.head != "fresh":
-        errors.add("the method reuses a classifier, and a model that writes text has none; choose another --method")
+        errors.add("the method reuses a classifier, and a model that generates text has none; choose another --method")
     for match in (match for stage in recipe.stages for match in stage.matches):
         with errors.catch():
             _check(match)
@@ -55,19 +55,20 @@ def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attenti
 
 
 def _check(match: Match) -> None:
-    if match.judge is not None:
+    """Refuse a match that only a classifier can have."""
+    if match.criterion is not None:
         raise UserError(
-            f"match {match.name} asks for one label per text, and a model that writes text has none; choose another "
+            f"match {match.name} asks for one label per text, and a model that generates text has none; choose another "
             "--method"
         )
-    if match.represent.looks_at == "first":
+    if match.represent.reads == "first":
         raise UserError(
-            f"match {match.name} compares [CLS] states, and a model that writes text has none; use --represent pool or "
-            "tokens"
+            f"match {match.name} compares [CLS] states, and a model that generates text has none; use --represent "
+            "pool or tokens"
         )
     if "feature" in match.represent.needs:
         raise UserError(
-            f"match {match.name} compares what a classifier receives, and a model that writes text has none; choose "
+            f"match {match.name} compares what a classifier receives, and a model that generates text has none; choose "
             "another --method"
         )
 
@@ -90,8 +91,8 @@ def _without_embedding(which: Pair) -> Pair:
 
 def _of_layers(match: Match) -> bool:
     """Whether it matches layers, and not the embeddings alone."""
-    said = declare.facts_of(match.pair)
-    return said is None or said.of_layers
+    declared = declare.facts_of(match.pair)
+    return declared is None or declared.of_layers
 
 
 def _on_each(stage: Stage, names: tuple[StackName, ...], cross_attention: bool) -> Iterator[Match]:

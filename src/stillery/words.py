@@ -1,7 +1,7 @@
-"""The words that parts and methods are chosen by, read from their source: nothing is imported or run for it.
+"""The names of parts and methods on the command line, read from their source without importing it.
 
-A part says its word and its help text where it is defined, by `stillery.declare`. The command line shows them before
-any tensor code is loaded, and code of an installed package runs only when one of its parts is used.
+A part declares its name and its help text where it is defined (`stillery.declare`). So the command line shows them
+without importing torch, and code of an installed package runs only when one of its parts is used.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
-__all__ = ["METHODS", "PARTS", "Plugin", "Said", "method_words", "plugins", "read_along", "said", "words"]
+__all__ = ["METHODS", "PARTS", "PartWord", "Plugin", "method_words", "part_words", "plugins", "read_along", "words"]
 
 PARTS, METHODS = "stillery.parts", "stillery.methods"
-"""The groups of entry points by which an installed package provides parts and methods: NAME = "package.module"."""
+"""The entry point groups of installed packages that provide parts and methods: NAME = "package.module"."""
 
 _HERE = Path(__file__).parent
 _DECLARE = "stillery.declare"
@@ -26,8 +26,8 @@ _READ_ALONG: list[Path] = []
 
 
 @dataclass(frozen=True)
-class Said:
-    """What a part says about itself where it is defined: its kind, its word on the command line, and what it does."""
+class PartWord:
+    """A declared part: its kind, its name on the command line, and its help text."""
 
     kind: str
     word: str
@@ -42,7 +42,7 @@ class Plugin:
     module: str
 
     def source(self) -> Path | None:
-        """Its file, found without importing anything; None where it has none."""
+        """The module's file, found without importing it; None if there is none."""
         first, *rest = self.module.split(".")
         try:
             spec = importlib.util.find_spec(first)
@@ -61,32 +61,32 @@ class Plugin:
 
 
 def plugins(group: str) -> list[Plugin]:
-    """What installed packages provide of a group, in the order of their names."""
+    """The modules that installed packages provide in a group, sorted by name."""
     found = {Plugin(one.name, one.value.partition(":")[0]) for one in entry_points(group=group)}
     return sorted(found, key=lambda one: (one.name, one.module))
 
 
 def words(kind: str) -> tuple[str, ...]:
-    """The words of the parts of a kind: those of stillery itself, of installed packages, of files read along."""
-    return tuple(dict.fromkeys(one.word for one in said() if one.kind == kind))
+    """The names of the parts of a kind: stillery's own, those of installed packages, and those of the user's files."""
+    return tuple(dict.fromkeys(one.word for one in part_words() if one.kind == kind))
 
 
-def said() -> list[Said]:
-    """What all parts say about themselves, as their source has it."""
-    own = [*sorted((_HERE / "parts").glob("*.py")), _HERE / "switches.py"]
+def part_words() -> list[PartWord]:
+    """All declared parts, as their source has them."""
+    own = [*sorted((_HERE / "parts").glob("*.py")), _HERE / "overrides.py"]
     installed = [plugin.source() for plugin in plugins(PARTS)]
     files = [*own, *(file for file in installed if file is not None), *_READ_ALONG]
     return [one for file in files for one in _in_file(file)]
 
 
 def read_along(file: Path) -> None:
-    """Know the words of a file of the user's too, which the command line names."""
+    """Include the parts of a file of the user's, such as a recipe."""
     if file not in _READ_ALONG:
         _READ_ALONG.append(file)
 
 
 def method_words() -> tuple[str, ...]:
-    """The names of all methods, as the files that define them list them."""
+    """The names of all methods, from the `__all__` of the files that define them."""
     own = [file for file in sorted((_HERE / "methods").glob("*.py")) if not file.stem.startswith("_")]
     installed = [plugin.source() for plugin in plugins(METHODS)]
     files = [*own, *(file for file in installed if file is not None)]
@@ -97,19 +97,19 @@ def _parsed(file: Path) -> ast.Module:
     try:
         return ast.parse(file.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        # Whoever runs the file will say what is wrong with it.
+        # The error is reported when the file is run.
         return ast.Module(body=[], type_ignores=[])
 
 
 def _listed(file: Path) -> Iterator[str]:
-    """What `__all__` of a file lists."""
+    """The names in the `__all__` of a file."""
     for node in _parsed(file).body:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "__all__" for to in node.targets):
             items: Iterable[ast.expr] = node.value.elts if isinstance(node.value, (ast.List, ast.Tuple)) else ()
             yield from (item.value for item in items if isinstance(item, ast.Constant) and isinstance(item.value, str))
 
 
-def _in_file(file: Path) -> tuple[Said, ...]:
+def _in_file(file: Path) -> tuple[PartWord, ...]:
     try:
         return _declared(file, file.stat().st_mtime_ns)
     except OSError:
@@ -117,8 +117,8 @@ def _in_file(file: Path) -> tuple[Said, ...]:
 
 
 @cache
-def _declared(file: Path, changed: int) -> tuple[Said, ...]:
-    """The declarations of a file: calls such as `declare.distance("word", "what it does", ...)`."""
+def _declared(file: Path, changed: int) -> tuple[PartWord, ...]:
+    """The declarations in a file: calls such as `declare.distance("word", "what it does", ...)`."""
     tree = _parsed(file)
     modules, functions = _imported(tree)
     found = []
@@ -134,12 +134,12 @@ def _declared(file: Path, changed: int) -> tuple[Said, ...]:
             continue
         texts = [one.value for one in node.args[:2] if isinstance(one, ast.Constant)]
         if len(texts) == 2 and all(isinstance(text, str) for text in texts):
-            found.append((node.lineno, Said(kind, str(texts[0]), str(texts[1]))))
+            found.append((node.lineno, PartWord(kind, str(texts[0]), str(texts[1]))))
     return tuple(one for _, one in sorted(found, key=lambda each: each[0]))
 
 
 def _imported(tree: ast.Module) -> tuple[set[str], dict[str, str]]:
-    """By which names a file calls `stillery.declare`, and functions of it."""
+    """The names under which a file imports `stillery.declare`, and its functions."""
     modules: set[str] = set()
     functions: dict[str, str] = {}
     for node in ast.walk(tree):

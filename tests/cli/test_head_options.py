@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from stillery import methods
-from stillery.jobs import finish
+from stillery.jobs.kinds.classification import scores
 from stillery.models.head import load_student
 from stillery.models.projected_head import head_of
 from stillery.train import checkpoint
@@ -82,13 +82,14 @@ def test_every_method_takes_a_reused_head(command, ask, tmp_path):
 
 def test_the_metrics_are_those_of_the_folded_student(command, ask, texts, tmp_path, monkeypatch):
     out, scored = tmp_path / "run", []
-    score = finish.predict_logits
+    score = scores.predict_logits
 
     def noted(model, *rest, **named):
-        scored.append(model)
+        if named["description"].startswith("score "):  # not the scores during training
+            scored.append(model)
         return score(model, *rest, **named)
 
-    monkeypatch.setattr(finish, "predict_logits", noted)
+    monkeypatch.setattr(scores, "predict_logits", noted)
     options = ("--method", "ild-rtc", *NARROW, *SMALL, "--keep", "best", "--eval-every", 1)
     done = command(*ask, *options, "--out", out)
     assert done.code == 0, done.err

@@ -67,7 +67,7 @@ own_maps = declare.representation(
     "own-maps",
     "attention without its scale",
     Representation(
-        name="own_maps", show=show, rows="tokens", needs=("query", "key"), sized=False, heads="own", looks_at="real"
+        name="own_maps", extract=show, rows="tokens", needs=("query", "key"), sized=False, heads="own", reads="real"
     ),
 )
 """
@@ -171,7 +171,7 @@ def test_they_are_in_the_help_and_the_lists(package: Path) -> None:
     last = listed.rpartition("\n\n")[0].rpartition("\n\n")[2]
     assert last.startswith("Installed packages:\n  own-method ") and last.count("\n") == 1
     shown = run(package, "methods", "own-method").stdout
-    assert "Somebody et al. (2026)" in shown and "layer_weight = 5  (grid)" in shown and "(not said)" in shown
+    assert "Somebody et al. (2026)" in shown and "layer_weight = 5  (grid)" in shown and "(not stated)" in shown
     for asked in (("--method", "own-method"), ("--pair", "own-ends", "--method", "pkd")):
         met = run(package, "pairs", "--teacher-layers", 12, "--layers", 3, "--json", *asked).stdout
         assert json.loads(met) == [[1, 1], [3, 12]]
@@ -298,7 +298,7 @@ def show(stack, layer):
     return View(stack.hidden[layer].cumsum(1)[:, -1])
 
 
-unsteady = Representation(name="unsteady", show=show, rows="examples")
+unsteady = Representation(name="unsteady", extract=show, rows="examples")
 
 
 def build(what=represent.tokens, which=pair.last_layer, how=mse):

@@ -31,7 +31,8 @@ def weights(out: Path) -> bytes:
 
 def test_every_setting_is_written_out(run, tiny_teacher):
     values = tomllib.loads((run / "run.toml").read_text())
-    assert values["job"] == "distill" and values["teacher"] == str(tiny_teacher.resolve())
+    assert values["job"] == "distill" and values["paths"] == "relative to this file"
+    assert values["data"] == "../data.csv" and (run / values["teacher"]).resolve() == tiny_teacher.resolve()
     assert (values["method"], values["layers"], values["init"], values["head"]) == ("pkd", 2, "first", "fresh")
     assert (values["temperature"], values["seed"], values["lr"], values["max_steps"]) == (3.0, 5, 5e-5, 2)
     assert values["options"] == {"layers": "last", "square": True, "layer_weight": 7, "normalise": True}
@@ -66,7 +67,7 @@ def test_options_beside_a_run_file_win(command, run, tmp_path, reviews):
     assert done.code == 0, done.err
     before, after = (tomllib.loads((folder / "run.toml").read_text()) for folder in (run, out))
     assert (after["seed"], after["options"]) == (6, before["options"] | {"layers": "skip"})
-    assert after["data"] == str(reviews.resolve())
+    assert (out / after["data"]).resolve() == reviews.resolve()
     assert weights(out) != weights(run)
 
 
@@ -88,7 +89,7 @@ def test_changed_data_is_refused(command, run, tmp_path):
         assert done.code == 2 and "the data changed since this run file was written" in done.err
     assert not (tmp_path / "x").exists()
     # The same run in the same folder is another run now.
-    options = ("--teacher", tomllib.loads((run / "run.toml").read_text())["teacher"], "--data", data)
+    options = ("--teacher", run / tomllib.loads((run / "run.toml").read_text())["teacher"], "--data", data)
     done = command("distill", "--config", run / "run.toml", *options, "--out", run, "--resume")
     assert done.code == 2 and "holds another run (it differs in the content of data)" in done.err
 

@@ -8,8 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.tasks.load import TASKS
-from stillery.data.tasks.text_load import TEXT_TASKS
+from stillery.data.tasks.load import GENERATION_TASKS, TASKS
 
 
 @pytest.fixture(autouse=True)
@@ -48,13 +47,13 @@ def test_the_list(command, data):
     done = command("tasks", "--data-dir", data)
     assert (done.code, done.err) == (0, "")
     said = done.out
-    assert all(f"\n{name} " in f"\n{said}" for name in (*TASKS, *TEXT_TASKS))
+    assert all(f"\n{name} " in f"\n{said}" for name in (*TASKS, *GENERATION_TASKS))
     assert "f1, accuracy; data: not on this machine" in said
     assert "accuracy; data: dev from RTE in the data folder (dev.tsv)" in said
     assert "accuracy; out of domain for mnli models" in said
     listed = {task["name"]: task for task in command("tasks", "--data-dir", data, "--json").json}
-    assert list(listed) == [*TASKS, *TEXT_TASKS]
-    assert [name for name, task in listed.items() if task["writes_text"]] == list(TEXT_TASKS)
+    assert list(listed) == [*TASKS, *GENERATION_TASKS]
+    assert [name for name, task in listed.items() if task["writes_text"]] == list(GENERATION_TASKS)
     assert listed["dart"]["metrics"] == ["bleu", "chrf"] and listed["dart"]["labels"] is None
     assert listed["sst2"]["parts"] == ["train"] and listed["sst2"]["labels"] == ["negative", "positive"]
     assert listed["stsb"]["labels"] is None and listed["cola"]["found"] is None

@@ -16,7 +16,7 @@ from stillery.jobs.synthetic_pairs import run_synth
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Texts of several sentences each: reviews joined by fours, and every tenth row twice."""
-    reviews = [text for text in load_task("rotten-tomatoes").train.texts[:1200].to_pylist() if text[0].isalnum()]
+    reviews = [text for text in load_task("rotten-tomatoes").train["text"][:1200].to_pylist() if text[0].isalnum()]
     rows = [
         " ".join(f"{text[0].upper()}{text[1:].rstrip(' .')}." for text in reviews[i : i + 4]) for i in range(0, 1200, 4)
     ]

@@ -39,8 +39,8 @@ def test_a_student_of_the_store_is_that_of_the_teacher(distill, command, tmp_pat
     assert "teacher store" not in live.err
     training = [json.loads((tmp_path / name / "metrics.json").read_text())["training"] for name in ("live", "first")]
     assert "teacher_store" not in training[0]
-    assert "teacher store: on" in first.err and "to be filled" in first.err
-    assert "found whole" in second.err and "fill the teacher store" not in second.err
+    assert "teacher cache: on" in first.err and "to be filled" in first.err
+    assert "found whole" in second.err and "fill the teacher cache" not in second.err
     one, other = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("live", "first"))
     for name, value in one.items():
         torch.testing.assert_close(other[name], value, atol=1e-5, rtol=0, msg=name)
@@ -51,7 +51,7 @@ def test_a_student_of_the_store_is_that_of_the_teacher(distill, command, tmp_pat
 
 def test_auto_is_the_default_and_says_what_it_decided(distill, tmp_path: Path) -> None:
     done = distill("auto", "--method", "kd")
-    assert done.code == 0 and "teacher store: off" in done.err and "s live" in done.err
+    assert done.code == 0 and "teacher cache: off" in done.err and "s live" in done.err
     assert not list((tmp_path / "cache").glob("teacher/*"))
     found = json.loads((tmp_path / "auto" / "metrics.json").read_text())
     (choice,) = found["training"]["teacher_store"]
@@ -89,8 +89,8 @@ def test_what_auto_decided_is_in_the_run_file_and_a_repeat_measures_nothing(
     assert used("again") == used("first") and bits("again") == bits("first") and "s live" not in again.err
     assert (tmp_path / "again" / "run.toml").read_bytes() == file.read_bytes()
     if not stages:
-        assert "teacher store: off, as the run file says" in again.err
-    # Said beside the file, what it was decided from is another, and it is decided anew.
+        assert "teacher cache: off, as the run file says" in again.err
+    # StepLosses beside the file, what it was decided from is another, and it is decided anew.
     other = command("distill", "--config", file, "--epochs", 3, "--out", tmp_path / "other")
     assert other.code == 0 and used("other") == [not stages], other.err
 
@@ -120,8 +120,10 @@ def test_stages_that_are_none_are_refused(distill, command, tmp_path: Path) -> N
     written = (tmp_path / "first" / "run.toml").read_text()
     assert tomllib.loads(written)["stored_stages"] == [1]
     for stages, said in (("[2]", "names stage 2, and the run has 1"), ('"1"', "give a list of stage numbers from 1")):
-        (tmp_path / "own.toml").write_text(written.replace("stored_stages = [\n    1,\n]", f"stored_stages = {stages}"))
-        done = command("distill", "--config", tmp_path / "own.toml", "--out", tmp_path / "other")
+        (tmp_path / "first" / "own.toml").write_text(
+            written.replace("stored_stages = [\n    1,\n]", f"stored_stages = {stages}")
+        )
+        done = command("distill", "--config", tmp_path / "first" / "own.toml", "--out", tmp_path / "other")
         assert done.code == 2 and said in done.err and not (tmp_path / "other").exists()
 
 
@@ -153,8 +155,8 @@ def test_a_run_that_need_not_wait_is_one_with_a_live_teacher(distill, tmp_path: 
         distill(name, "--method", "kd", "--cache", cache) for name, cache in (("live", "off"), ("alone", "on"))
     )
     assert (live.code, alone.code) == (0, 0), live.err + alone.err
-    assert f"teacher store: off, for 0.5 s nothing was done by process {os.getpid()} on " in alone.err
-    assert "at logits; the teacher is asked live" in alone.err
+    assert f"teacher cache: off, for 0.5 s nothing was done by process {os.getpid()} on " in alone.err
+    assert "at logits; the teacher runs live" in alone.err
     logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("live", "alone")]
     losses = [[json.loads(line).get("terms") for line in log] for log in logs]
     assert losses[0] == losses[1] and losses[0][0].keys() == {"hard", "soft"}
@@ -163,7 +165,7 @@ def test_a_run_that_need_not_wait_is_one_with_a_live_teacher(distill, tmp_path: 
     (choice,) = json.loads((tmp_path / "alone" / "metrics.json").read_text())["training"]["teacher_store"]
     assert not choice["used"] and "(runs/other, since 20" in choice["why"]
     turn.let_go()
-    assert "teacher store: on" in distill("again", "--method", "kd", "--cache", "on").err
+    assert "teacher cache: on" in distill("again", "--method", "kd", "--cache", "on").err
 
 
 @pytest.mark.slow
@@ -172,7 +174,7 @@ def test_runs_of_many_methods_end_that_share_a_store(tiny_teacher: Path, tmp_pat
     sentences = load_task("rotten-tomatoes").train
     # The package sorts by label, so rows are taken from all over it.
     rows = [
-        (sentences.texts[row].as_py(), ("negative", "positive")[sentences.labels[row]]) for row in range(0, 6600, 3)
+        (sentences["text"][row].as_py(), ("negative", "positive")[sentences.labels[row]]) for row in range(0, 6600, 3)
     ]
     data = write_csv(tmp_path / "reviews.csv", ("text", "label"), rows)
     names = ["kd", "pkd", "rail-kd", "layer-forward", "layer-reverse", "rail-kd-concat", "tinybert", "layer-forward"]
@@ -206,7 +208,7 @@ def test_two_processes_go_on_where_the_store_fails(tiny_teacher: Path, reviews: 
         env=os.environ | {"ACCELERATE_USE_CPU": "true", "STILLERY_CACHE": str(tmp_path / "cache")},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert f"teacher store: off, {tmp_path / 'cache'} cannot be used (File exists)" in done.stderr
+    assert f"teacher cache: off, {tmp_path / 'cache'} cannot be used (File exists)" in done.stderr
     (tmp_path / "cache" / "teacher").unlink()
     done = subprocess.run(
         [*launcher, "-m", "stillery", *map(str, arguments[:6]), str(tmp_path / "again"), *map(str, arguments[7:])],

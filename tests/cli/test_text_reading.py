@@ -129,12 +129,13 @@ def test_other_texts_are_read_in_their_own_way(command, t5, captions, pairs, tmp
     given = {"teacher": str(t5), "task": "multi30k-en-de", "data_dir": str(captions), "prefix": "answer : ",
              "layers": 1, "method": "l-ild", "ild_task": "multi30k-en-de", "ild_max_length": 7,
              "max_length": 16}  # fmt: skip
-    subject = prepare_distill(asked_for(Distill, given)).subject
-    assert (subject.reading.prefix, subject.reading.max_source) == ("answer : ", 16)
-    assert (subject.supplementary_reading.prefix, subject.supplementary_reading.max_source) == (GERMAN, 7)
+    prepared = prepare_distill(asked_for(Distill, given))
+    reading, other = prepared.encoding.reading, prepared.texts_encoding.reading
+    assert (reading.prefix, reading.max_source) == ("answer : ", 16)
+    assert (other.prefix, other.max_source) == (GERMAN, 7)
     given |= {"ild_task": None, "ild_data": str(pairs)}
-    subject = prepare_distill(asked_for(Distill, given)).subject
-    assert (subject.supplementary_reading.prefix, subject.supplementary_reading.max_source) == ("answer : ", 7)
+    other = prepare_distill(asked_for(Distill, given)).texts_encoding.reading
+    assert (other.prefix, other.max_source) == ("answer : ", 7)
     more = ("--method", "l-ild", "--layers", 1, "--ild-data", pairs)
     done = command(*ask("distill", t5, pairs, tmp_path / "run", *more, "--ild-max-length", 4))
     assert done.code == 0, done.err

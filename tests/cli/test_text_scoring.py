@@ -16,15 +16,15 @@ from sklearn.metrics import accuracy_score, f1_score
 from test_text_runs import SHORT, SMALL, ask, make_writer
 from text_models import FAMILIES
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.data.tasks.glue import TASKS
 from stillery.data.tasks.glue_as_text import label_words
-from stillery.evaluate.generate import Decoding
 from stillery.jobs.config.run_file import ask as asked_for
 from stillery.jobs.config.settings import Finetune
 from stillery.jobs.finetune import prepare_finetune
-from stillery.jobs.text_inputs import TextScored
-from stillery.jobs.text_scores import Written, text_evaluation
+from stillery.jobs.kinds.base import Scored
+from stillery.jobs.kinds.generation.scores import Written, text_evaluation
+from stillery.jobs.prepared import tokenised
 
 
 def write_tsv(path: Path, *rows: tuple[object, ...]) -> None:
@@ -66,8 +66,8 @@ def test_where_predictions_go_is_looked_at_first(
     def never(*_, **__):
         raise AssertionError("the model was asked before the file was looked at")
 
-    monkeypatch.setattr("stillery.jobs.text_scores.generate", never)
-    monkeypatch.setattr("stillery.jobs.evaluate.predict_logits", never)
+    monkeypatch.setattr("stillery.jobs.kinds.generation.scores.generate", never)
+    monkeypatch.setattr("stillery.jobs.kinds.classification.scores.predict_logits", never)
     model, data = (t5, pairs) if writes else (tiny_teacher, reviews)
     done = command("evaluate", model, "--data", data, "--predictions", tmp_path / name)
     assert done.code == 2 and said in done.err and len(done.err.splitlines()) == 1
@@ -79,8 +79,8 @@ def test_where_submissions_and_new_labels_go_is_looked_at_first(command, make_be
     def never(*_, **__):
         raise AssertionError("the model was asked before the place was looked at")
 
-    monkeypatch.setattr("stillery.jobs.evaluate.predict_logits", never)
-    monkeypatch.setattr("stillery.jobs.predict.predict_logits", never)
+    monkeypatch.setattr("stillery.jobs.kinds.classification.scores.predict_logits", never)
+    monkeypatch.setattr("stillery.jobs.kinds.classification.predicting.predict_logits", never)
     labels = {0: "entailment", 1: "not_entailment"}
     model = make_bert(id2label=labels, label2id={name: index for index, name in labels.items()})
     write_tsv(rte / "RTE" / "test.tsv", ("index", "sentence1", "sentence2"), (0, "a", "b"))
@@ -134,7 +134,8 @@ def test_the_dev_part_is_scored_in_batches_of_the_run(t5, pairs, size):
     prepared.model.register_forward_pre_hook(
         lambda module, args, inputs: rows.append(len(inputs["input_ids"])), with_kwargs=True
     )
-    assert prepared.subject.work(prepared).score(prepared.model)["log_likelihood"] < 0
+    score = prepared.kind.scorer(prepared, tokenised(prepared))
+    assert score(prepared.model)["log_likelihood"] < 0
     assert sum(rows) == 6 and max(rows) == min(size, 6)
 
 
@@ -174,11 +175,11 @@ def test_written_classes_are_scored_as_scikit_learn_does(task, tmp_path):
     # Seven classes, two of them wrong, then three texts that name none and so are wrong whatever the class.
     outputs = [words[0], words[0], words[1], words[1], words[1], words[1], words[0], "rubbish", "", f"{words[1]} w1"]
     guess = np.array([0, 0, 1, 1, 1, 1, 0, 0, 1, 0])
-    examples = TextExamples(ids=tuple(map(str, range(10))), sources=pa.array(["x"] * 10, pa.large_string()),
-                            targets=None, origin="made up")  # fmt: skip
-    scored = TextScored(task=task, part="dev", examples=examples, labels=TASKS[task].labels, words=words, gold=gold,
+    columns = {"source": pa.array(["x"] * 10, pa.large_string())}
+    examples = Examples(ids=tuple(map(str, range(10))), columns=columns, source="made up")
+    scored = Scored(task=task, split="dev", examples=examples, labels=TASKS[task].labels, words=words, gold=gold,
                         metrics=TASKS[task].metrics)  # fmt: skip
-    found = text_evaluation(scored, Written(outputs=outputs, per_second=1.0, loss=None), None, Decoding())
+    found = text_evaluation(scored, Written(outputs=outputs, per_second=1.0, loss=None), None)
     assert found["metrics"]["accuracy"] == pytest.approx(50.0) == pytest.approx(100 * accuracy_score(gold, guess))
     if task == "mrpc":
         assert found["metrics"]["f1"] == pytest.approx(100 * f1_score(gold, guess), abs=1e-3)
@@ -190,7 +191,7 @@ def test_the_classes_of_a_file_are_those_of_its_labels(command, rte, tmp_path, m
     t5 = make_writer(tmp_path / "t5", "t5", layers=2, words=("entailment", "not_entailment"))
     words = ["entailment", "not_entailment"] * 12
     for right, accuracy in ((words, 100.0), (words[::-1], 0.0)):
-        monkeypatch.setattr("stillery.jobs.text_scores.generate", lambda *_, right=right, **__: list(right))
+        monkeypatch.setattr("stillery.jobs.kinds.generation.scores.generate", lambda *_, right=right, **__: list(right))
         done = command("evaluate", t5, "--task", "rte", "--data-dir", rte, *SEARCH, "--json")
         assert done.code == 0, done.err
         assert done.json["metrics"]["accuracy"] == accuracy and done.json["no_label"] == 0

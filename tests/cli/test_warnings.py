@@ -16,6 +16,7 @@ from text_models import ask, make_writer, write_pairs
 from stillery.evaluate.predictions import predict_logits
 from stillery.jobs.config.settings import Finetune, resolve
 from stillery.jobs.finetune import prepare_finetune
+from stillery.jobs.prepared import tokenised
 from stillery.train import guards
 
 FLAT = """
@@ -42,7 +43,7 @@ def build():
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(guards.APART, "cpu", 2)
+    monkeypatch.setitem(guards.STEPS_BETWEEN, "cpu", 2)
 
 
 def read(out: Path) -> dict[str, Any]:
@@ -127,14 +128,15 @@ def test_what_one_answer_is(kind, make_bert, texts, tmp_path):
     data = write_csv(tmp_path / "data.csv", ("text", "label"), list(zip(texts, labels[kind], strict=True)))
     extra = {"multi_label": True} if kind == "labels" else {}
     prepared = prepare_finetune(resolve(Finetune, {"model": str(make_bert()), "data": str(data), **extra}))
-    work = prepared.subject.work(prepared)
+    data = tokenised(prepared)
+    score = prepared.kind.scorer(prepared, data)
     model = prepared.model
     with torch.no_grad():
         model.classifier.bias[:] = torch.linspace(1.5, -1.5, len(model.classifier.bias))
         many = model.classifier.weight.clone()
         model.classifier.weight.zero_()
-    one = work.score(model).one_answer
-    dev = work.scored["dev"].examples.labels
+    one = score(model).one_answer
+    dev = data.splits["dev"][0].gold
     assert one.examples == len(dev)
     if kind == "score":
         assert one.answer == f"the score {model.classifier.bias[0].item():.3g}" and one.expected is None
@@ -147,9 +149,10 @@ def test_what_one_answer_is(kind, make_bert, texts, tmp_path):
         for layer in model.bert.encoder.layer:
             layer.attention.self.value.weight *= 100
         model.classifier.weight.copy_(100 * many)
-        logits = predict_logits(model, work.scored["dev"].tokens, work.scored["dev"].examples, pad_id=0)
+        found = data.splits["dev"][1]
+        logits = predict_logits(model, found.tokens, found.examples, pad_id=0)
         model.classifier.bias -= torch.from_numpy(logits).mean(0)
-    assert work.score(model).one_answer is None
+    assert score(model).one_answer is None
 
 
 def test_models_that_write_text(command, tmp_path):

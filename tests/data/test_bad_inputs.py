@@ -17,12 +17,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading import load, load_file
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerFast
 
 from stillery.cli.main import main
 from stillery.data.readers.files import read_batches
-from stillery.data.schema.examples import load, load_file
 from stillery.errors import ErrorList, UserError
 
 FOLDER = Path(__file__).parent / "bad_inputs"
@@ -287,7 +287,7 @@ def test_loads(name: str) -> None:
         examples, labels = load_file(path)
         assert len(examples) == expected.rows
     assert labels.names == expected.labels
-    assert examples.texts[expected.row - 1].as_py() == expected.text
+    assert examples["text"][expected.row - 1].as_py() == expected.text
     assert examples.labels[expected.row - 1] == expected.label
 
 
@@ -464,7 +464,7 @@ def test_whatever_is_changed_in_a_file_it_loads_or_is_refused(suffix: str, tmp_p
         errors = ErrorList()
         with errors.catch():
             examples, _ = load_file(path)
-            assert examples.labels is not None and len(examples.texts.to_pylist()) == len(examples.labels)
+            assert examples.labels is not None and len(examples["text"].to_pylist()) == len(examples.labels)
         assert all(path.name in line for line in errors.lines)
 
     check()

@@ -1,8 +1,8 @@
 """Columns are found by their usual names, and a missing one is a line that says what there is."""
 
 import pytest
+from reading import label_columns
 
-from stillery.data.schema.columns import find
 from stillery.errors import UserError
 
 
@@ -22,22 +22,33 @@ from stillery.errors import UserError
     ],
 )
 def test_usual_names(names, expected):
-    found = find(names, "a.csv")
-    assert (found.text, found.text_pair, found.label) == expected
+    found = label_columns(names, "a.csv")
+    assert tuple(map(found.get, ("text", "text_pair", "label"))) == expected
 
 
 def test_asking_for_columns():
     names = ["idx", "a", "b", "text", "label", "sentence1", "sentence2"]
-    found = find(names, "a.csv", text="a", label="B")
-    assert (found.text, found.text_pair, found.label, found.id) == ("a", None, "b", "idx")
-    assert find(names, "a.csv", text="a", text_pair="b").text_pair == "b"
-    assert find(names, "a.csv", text_pair="sentence2").text == "sentence1"
-    assert find(names, "a.csv", text_pair="b").text == "text"
+    found = label_columns(names, "a.csv", text="a", label="B")
+    assert (*map(found.get, ("text", "text_pair", "label")), found.id) == ("a", None, "b", "idx")
+    assert label_columns(names, "a.csv", text="a", text_pair="b").get("text_pair") == "b"
+    assert label_columns(names, "a.csv", text_pair="sentence2").get("text") == "sentence1"
+    assert label_columns(names, "a.csv", text_pair="b").get("text") == "text"
+
+
+def test_the_column_of_the_label_is_no_text():
+    found = label_columns(["question", "answer"], "a.csv", label="answer")
+    assert found.names == {"text": "question", "label": "answer"}
+    assert label_columns(["text", "content", "label"], "a.csv", label="text")["text"] == "content"
+    assert label_columns(["target", "score"], "a.csv", text="target")["label"] == "score"
+    with pytest.raises(UserError, match="--text and --label both name the column 'a'; give two columns"):
+        label_columns(["a", "b"], "a.csv", text="a", label="A")
+    with pytest.raises(UserError, match="no text column; the columns are 'text'"):
+        label_columns(["text"], "a.csv", label="text")
 
 
 def test_all_missing_columns_are_reported_together():
     with pytest.raises(UserError) as caught:
-        find(["foo", "bar"], "a.csv")
+        label_columns(["foo", "bar"], "a.csv")
     assert len(caught.value.lines) == 2
     assert "'foo', 'bar'" in caught.value.lines[0]
     assert "--text" in caught.value.lines[0]
@@ -46,13 +57,13 @@ def test_all_missing_columns_are_reported_together():
 
 def test_hints():
     with pytest.raises(UserError, match="did you mean 'review_body'"):
-        find(["review_body", "label"], "a.csv", text="reviewbody")
+        label_columns(["review_body", "label"], "a.csv", text="reviewbody")
     with pytest.raises(UserError, match="commas"):
-        find(["text;label"], "a.csv")
+        label_columns(["text;label"], "a.csv")
     with pytest.raises(UserError, match="both name"):
-        find(["text", "label"], "a.csv", text="text", text_pair="text")
+        label_columns(["text", "label"], "a.csv", text="text", text_pair="text")
 
 
 def test_label_is_optional_when_not_needed():
-    assert find(["text"], "a.csv", need_label=False).label is None
-    assert find(["text", "label"], "a.csv", need_label=False).label == "label"
+    assert label_columns(["text"], "a.csv", need=False).get("label") is None
+    assert label_columns(["text", "label"], "a.csv", need=False).get("label") == "label"

@@ -8,8 +8,9 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from reading import load, load_file, load_to_score
 
-from stillery.data.schema.examples import Examples, load, load_file, load_for_scoring, split
+from stillery.data.schema.examples import Examples, columns_of, split
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
 
@@ -26,8 +27,10 @@ def rows(count, start=0, labels=("neg", "pos")):
 def examples(texts, pairs=None):
     return Examples(
         ids=tuple(map(str, range(len(texts)))),
-        texts=pa.array(texts, pa.large_string()),
-        pairs=None if pairs is None else pa.array(pairs, pa.large_string()),
+        columns=columns_of(
+            text=pa.array(texts, pa.large_string()),
+            text_pair=None if pairs is None else pa.array(pairs, pa.large_string()),
+        ),
         labels=np.arange(len(texts)),
         source="a.csv",
     )
@@ -36,9 +39,9 @@ def examples(texts, pairs=None):
 def test_one_file(tmp_path):
     loaded, labels = load_file(csv(tmp_path / "a.csv", rows(3)))
     assert loaded.ids == ("1", "2", "3")
-    assert loaded.texts.to_pylist() == ["text 0", "text 1", "text 2"]
+    assert loaded["text"].to_pylist() == ["text 0", "text 1", "text 2"]
     assert loaded.labels.tolist() == [0, 1, 0]
-    assert loaded.pairs is None
+    assert loaded.get("text_pair") is None
     assert labels == Labels(names=("neg", "pos"))
     assert loaded.source == "a.csv"
 
@@ -54,7 +57,7 @@ def test_pairs_ids_and_types_from_parquet(tmp_path):
     )
     pq.write_table(table, tmp_path / "a.parquet")
     loaded, labels = load_file(tmp_path / "a.parquet")
-    assert (loaded.ids, loaded.pairs.to_pylist()) == (("7", "9"), ["c", "d"])
+    assert (loaded.ids, loaded["text_pair"].to_pylist()) == (("7", "9"), ["c", "d"])
     assert labels.regression
     assert loaded.labels.dtype == np.float32
 
@@ -113,12 +116,12 @@ def test_columns_that_cannot_be_used(tmp_path, table, said):
 def test_take_and_fingerprint():
     whole = examples(["a", "b", "c"], ["d", "e", "f"])
     part = whole.take([2, 0])
-    assert (part.ids, part.texts.to_pylist(), part.pairs.to_pylist()) == (("2", "0"), ["c", "a"], ["f", "d"])
+    assert (part.ids, part["text"].to_pylist(), part["text_pair"].to_pylist()) == (("2", "0"), ["c", "a"], ["f", "d"])
     assert part.labels.tolist() == [2, 0]
     assert len(part) == 2
     assert whole.fingerprint == examples(["a", "b", "c"], ["d", "e", "f"]).fingerprint
     sliced = examples(["x", "a", "b", "c"])
-    same = Examples(ids=("0", "1", "2"), texts=sliced.texts.slice(1), pairs=None, labels=np.arange(3), source="b")
+    same = Examples(ids=("0", "1", "2"), columns={"text": sliced["text"].slice(1)}, labels=np.arange(3), source="b")
     assert same.fingerprint == examples(["a", "b", "c"]).fingerprint
     others = [["ab", "", "c"], ["a", "b", "d"], ["a", "b"], []]
     assert len({examples(texts).fingerprint for texts in others} | {whole.fingerprint, part.fingerprint}) == 6
@@ -129,11 +132,11 @@ def test_a_file_is_split(tmp_path):
     assert (len(parts.train), len(parts.dev), len(parts.test)) == (80, 10, 10)
     assert "split" in parts.note
     assert parts.source == "a.csv"
-    again = load_for_scoring(tmp_path / "a.csv", part="test", labels=parts.labels)
+    again = load_to_score(tmp_path / "a.csv", split="test", labels=parts.labels)
     assert again.fingerprint == parts.test.fingerprint
-    assert len(load_for_scoring(tmp_path / "a.csv", labels=parts.labels)) == 100
+    assert len(load_to_score(tmp_path / "a.csv", labels=parts.labels)) == 100
     with pytest.raises(UserError, match="did you mean 'test'"):
-        load_for_scoring(tmp_path / "a.csv", part="tst", labels=parts.labels)
+        load_to_score(tmp_path / "a.csv", split="tst", labels=parts.labels)
 
 
 @pytest.mark.parametrize("dev", ["dev.csv", "validation.csv", "valid.csv", "val.csv"])
@@ -143,13 +146,13 @@ def test_a_folder_with_all_parts(tmp_path, dev):
     csv(tmp_path / "test.csv", rows(6))
     parts = load(tmp_path)
     assert (len(parts.train), len(parts.dev), len(parts.test), parts.note) == (10, 4, 6, "")
-    assert len(load_for_scoring(tmp_path, labels=parts.labels)) == 6
-    assert len(load_for_scoring(tmp_path, part="dev", labels=parts.labels)) == 4
+    assert len(load_to_score(tmp_path, labels=parts.labels)) == 6
+    assert len(load_to_score(tmp_path, split="dev", labels=parts.labels)) == 4
     (tmp_path / "test.csv").unlink()
     assert load(tmp_path).test is None
-    assert len(load_for_scoring(tmp_path, labels=parts.labels)) == 4
+    assert len(load_to_score(tmp_path, labels=parts.labels)) == 4
     with pytest.raises(UserError, match="no test part"):
-        load_for_scoring(tmp_path, part="test", labels=parts.labels)
+        load_to_score(tmp_path, split="test", labels=parts.labels)
 
 
 def test_a_folder_without_dev_holds_some_out(tmp_path):
@@ -157,7 +160,7 @@ def test_a_folder_without_dev_holds_some_out(tmp_path):
     parts = load(tmp_path)
     assert (len(parts.train), len(parts.dev), parts.test) == (45, 5, None)
     assert "held out" in parts.note
-    scored = [load_for_scoring(tmp_path, part=part, labels=parts.labels).fingerprint for part in ("train", "dev")]
+    scored = [load_to_score(tmp_path, split=part, labels=parts.labels).fingerprint for part in ("train", "dev")]
     assert scored == [parts.train.fingerprint, parts.dev.fingerprint]
 
 

@@ -3,10 +3,10 @@
 import gzip
 
 import pytest
+from reading import load, load_file, load_inputs, load_to_score
 
-from stillery.data.schema.examples import load, load_file, load_for_scoring, load_texts
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.split_folders import find_parts
+from stillery.data.schema.split_folders import find_splits
 from stillery.errors import UserError
 
 
@@ -42,8 +42,8 @@ def touch(folder, *names):
 )
 def test_the_files_of_a_part(tmp_path, names, train):
     touch(tmp_path, *names, "dev.csv")
-    found = find_parts(tmp_path)
-    assert [path.name for path in found.parts["train"]] == (train or names)
+    found = find_splits(tmp_path)
+    assert [path.name for path in found.splits["train"]] == (train or names)
     assert not found.whole
     assert ("train_subset.csv" in found.note) == (len(names) > len(train or names) and train == ["train.csv"])
 
@@ -69,13 +69,13 @@ def test_the_files_of_a_part(tmp_path, names, train):
 def test_what_is_not_clear_is_a_fault(tmp_path, names, said):
     touch(tmp_path, *names)
     with pytest.raises(UserError, match=said):
-        find_parts(tmp_path)
+        find_splits(tmp_path)
 
 
 def test_one_variant_of_another_part_is_taken(tmp_path):
     touch(tmp_path, "train.csv", "dev_matched.tsv", "test-2.csv", "test-1.csv")
-    found = find_parts(tmp_path)
-    assert {part: [path.name for path in some] for part, some in found.parts.items()} == {
+    found = find_splits(tmp_path)
+    assert {part: [path.name for path in some] for part, some in found.splits.items()} == {
         "train": ["train.csv"], "dev": ["dev_matched.tsv"], "test": ["test-1.csv", "test-2.csv"]
     }  # fmt: skip
 
@@ -85,11 +85,11 @@ def test_shards_are_one_part_with_ids_of_their_own(tmp_path):
     csv(tmp_path / "train-2.csv", 4, start=6)
     csv(tmp_path / "dev.csv", 2)
     parts = load(tmp_path)
-    assert parts.train.texts.to_pylist() == [f"text {i}" for i in range(10)]
+    assert parts.train["text"].to_pylist() == [f"text {i}" for i in range(10)]
     assert parts.train.labels.tolist() == [0, 1] * 5
     assert parts.train.ids == tuple([f"train-1-{i}" for i in range(1, 7)] + [f"train-2-{i}" for i in range(1, 5)])
     assert parts.dev.ids == ("1", "2")
-    assert load_for_scoring(tmp_path, part="train", labels=parts.labels).fingerprint == parts.train.fingerprint
+    assert load_to_score(tmp_path, split="train", labels=parts.labels).fingerprint == parts.train.fingerprint
 
 
 def test_labels_are_those_of_all_files(tmp_path):
@@ -107,12 +107,12 @@ def test_a_folder_without_parts_is_one_set(tmp_path):
     sizes = [len(part) for part in (parts.train, parts.dev, parts.test)]
     assert sum(sizes) == 50 and min(sizes) > 0
     assert f"the 2 files of logs are one set, split by texts: {sizes[0]} train" in parts.note
-    said = [set(part.texts.to_pylist()) for part in (parts.train, parts.dev, parts.test)]
+    said = [set(part["text"].to_pylist()) for part in (parts.train, parts.dev, parts.test)]
     assert not said[0] & said[1] and not said[0] & said[2] and not said[1] & said[2]
     assert len({name for part in (parts.train, parts.dev, parts.test) for name in part.ids}) == 50
-    assert len(load_for_scoring(folder, labels=parts.labels)) == 50
-    assert load_for_scoring(folder, part="dev", labels=parts.labels).fingerprint == parts.dev.fingerprint
-    assert len(load_texts(folder)) == 50
+    assert len(load_to_score(folder, labels=parts.labels)) == 50
+    assert load_to_score(folder, split="dev", labels=parts.labels).fingerprint == parts.dev.fingerprint
+    assert len(load_inputs(folder)) == 50
 
 
 def test_row_faults_name_their_file(tmp_path):
@@ -150,7 +150,7 @@ def test_text_files_are_texts_alone(tmp_path):
     for file in (path, tmp_path / "lines.txt.gz"):
         if file != path:
             file.write_bytes(gzip.compress(path.read_bytes()))
-        assert load_texts(file).texts.to_pylist() == ["first line, with a comma", "  second", "third"]
+        assert load_inputs(file)["text"].to_pylist() == ["first line, with a comma", "  second", "third"]
     assert load_file(path, need_labels=False)[0].labels is None
     with pytest.raises(UserError, match=r"no label column.*or say --unlabelled to distil on texts alone$"):
         load(path)
@@ -168,7 +168,7 @@ def test_text_files_are_texts_alone(tmp_path):
 def test_faults_of_text_files_name_the_line(tmp_path, content, said):
     (tmp_path / "lines.txt").write_bytes(content)
     with pytest.raises(UserError, match=said):
-        load_texts(tmp_path / "lines.txt")
+        load_inputs(tmp_path / "lines.txt")
 
 
 def test_without_labels_a_train_part_has_none(tmp_path):
@@ -195,7 +195,7 @@ def test_labels_of_the_train_part_cannot_be_at_fault_when_they_are_not_needed(tm
     whole = load(csv(tmp_path / "one.csv", 40), labels=teacher)
     lines = (tmp_path / "one.csv").read_text().splitlines()
     for row, text in enumerate(lines):
-        if text.split(",")[0] in whole.train.texts.to_pylist():
+        if text.split(",")[0] in whole.train["text"].to_pylist():
             lines[row] = text.split(",")[0] + ","
     (tmp_path / "one.csv").write_text("\n".join(lines) + "\n")
     parts = load(tmp_path / "one.csv", labels=teacher, need_labels=False)

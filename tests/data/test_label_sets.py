@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from reading import load, load_file, load_to_score
 
-from stillery.data.schema.examples import load, load_file, load_for_scoring
 from stillery.data.schema.labels import Labels, infer
 from stillery.errors import UserError
 
@@ -182,6 +182,6 @@ def test_parts_share_their_labels(tmp_path):
     parts = load(tmp_path)
     assert parts.labels == ABC
     assert (parts.dev.labels.tolist(), parts.test.labels.tolist()) == ([[0, 0, 1], [0, 0, 0]], [[1, 1, 0]])
-    assert load_for_scoring(tmp_path, labels=parts.labels).labels.tolist() == [[1, 1, 0]]
+    assert load_to_score(tmp_path, labels=parts.labels).labels.tolist() == [[1, 1, 0]]
     assert parts.train.fingerprint != load(tmp_path, labels=Labels(names=("b", "a", "c"), multi=True)).train.fingerprint
     assert parts.train.take([2, 0]).labels.tolist() == [HOT[2], HOT[0]]

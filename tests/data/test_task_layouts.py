@@ -33,8 +33,8 @@ def test_official_files(glue, name):
     assert parts.source == name and parts.labels == TASKS[name].labels and parts.metrics == TASKS[name].metrics
     assert f"{name} is read from {TASKS[name].folders[0]} in the data folder" in parts.note
     assert parts.train.ids == tuple(f"{name}-train-{row}" for row in range(1, 7))
-    assert str(parts.train.texts.type) == "large_string"
-    assert (parts.train.pairs is not None) == (name not in ("cola", "sst2"))
+    assert str(parts.train["text"].type) == "large_string"
+    assert ("text_pair" in parts.train.columns) == (name not in ("cola", "sst2"))
 
 
 @pytest.mark.parametrize(
@@ -52,22 +52,22 @@ def test_official_files(glue, name):
 )
 def test_official_columns_quotes_and_labels(glue, name, text, pair, labels):
     train = load_task(name, data_dir=glue).train
-    assert train.texts[0].as_py() == text
-    assert (None if train.pairs is None else train.pairs[0].as_py()) == pair
+    assert train["text"][0].as_py() == text
+    assert (train["text_pair"][0].as_py() if "text_pair" in train.columns else None) == pair
     assert train.labels.tolist() == labels
     assert train.labels.dtype == (np.float32 if name == "stsb" else np.int64)
 
 
 def test_mnlis_mismatched_part_comes_along(glue):
     parts = load_task("mnli", data_dir=glue)
-    assert parts.dev.texts[0].as_py() == 'matched premise "0'
+    assert parts.dev["text"][0].as_py() == 'matched premise "0'
     assert list(parts.more) == ["dev_mismatched"]
-    assert parts.more["dev_mismatched"].texts[0].as_py() == 'mismatched premise "0'
+    assert parts.more["dev_mismatched"]["text"][0].as_py() == 'mismatched premise "0'
     assert parts.more["dev_mismatched"].ids[0] == "mnli-dev_mismatched-1"
     scored = load_task_to_score("mnli", TASKS["mnli"].labels, data_dir=glue)
-    assert (scored.part, list(scored.more)) == ("dev", ["dev_mismatched"])
+    assert (scored.split, list(scored.more)) == ("dev", ["dev_mismatched"])
     alone = load_task_to_score("mnli", TASKS["mnli"].labels, "dev_mismatched", glue)
-    assert alone.examples.texts[0].as_py() == 'mismatched premise "0' and not alone.more
+    assert alone.examples["text"][0].as_py() == 'mismatched premise "0' and not alone.more
     # A teacher's order holds for that part too.
     turned = load_task("mnli", Labels(names=("contradiction", "neutral", "entailment")), glue)
     assert turned.more["dev_mismatched"].labels.tolist() == [0, 2, 1]
@@ -78,8 +78,8 @@ def test_tests_without_labels_are_for_submissions_only(glue):
     assert "test.tsv has no labels and is left out" in parts.note
     tests = load_task_test("mnli", glue)
     assert {name: len(examples) for name, examples in tests.items()} == {"MNLI-m": 4, "MNLI-mm": 4}
-    assert tests["MNLI-mm"].texts[0].as_py() == 'mismatched premise "0' and tests["MNLI-mm"].labels is None
-    assert load_task_test("cola", glue)["CoLA"].texts[3].as_py() == "cola test 3"
+    assert tests["MNLI-mm"]["text"][0].as_py() == 'mismatched premise "0' and tests["MNLI-mm"].labels is None
+    assert load_task_test("cola", glue)["CoLA"]["text"][3].as_py() == "cola test 3"
     with pytest.raises(UserError, match="rte: no test part in RTE in the data folder"):
         load_task_test("rte", glue)
     with pytest.raises(UserError, match="imdb has no leaderboard"):
@@ -102,7 +102,7 @@ def test_broken_rows_are_left_out_and_counted(glue):
     with pytest.raises(UserError, match=r"test.tsv, row 2: too many or too few columns"):
         load_task_test("sst2", glue)
     write_tsv(path, [("index", "sentence"), (0, "one"), (1, "")])
-    assert load_task_test("sst2", glue)["SST-2"].texts.to_pylist() == ["one", ""]
+    assert load_task_test("sst2", glue)["SST-2"]["text"].to_pylist() == ["one", ""]
 
 
 def test_damaged_files_are_one_line(glue):
@@ -132,10 +132,10 @@ def test_the_first_publication_of_mrpc(tmp_path):
     assert (len(parts.train) + len(parts.dev), len(parts.test)) == (6, 2) and "no dev file" in parts.note
     write_tsv(folder / "dev_ids.tsv", [(1, 10), (4, 13)])
     parts = load_task("mrpc", data_dir=tmp_path)
-    assert parts.dev.texts.to_pylist() == ['a "1', 'a "4'] and parts.dev.labels.tolist() == [1, 0]
+    assert parts.dev["text"].to_pylist() == ['a "1', 'a "4'] and parts.dev.labels.tolist() == [1, 0]
     assert parts.train.ids == tuple(f"mrpc-train-{row}" for row in (1, 3, 4, 6))
     assert parts.test.labels.tolist() == [1, 0]
-    assert load_task_to_score("mrpc", TASKS["mrpc"].labels, data_dir=tmp_path).part == "test"
+    assert load_task_to_score("mrpc", TASKS["mrpc"].labels, data_dir=tmp_path).split == "test"
 
 
 def test_parquet_folders(tmp_path):
@@ -146,7 +146,7 @@ def test_parquet_folders(tmp_path):
     parts = load_task("sst2", data_dir=tmp_path)
     assert (len(parts.train), parts.dev.labels.tolist(), parts.test) == (20, [1, 0], None)
     assert "sst2 in the data folder (train.parquet, dev.parquet, test.parquet)" in parts.note
-    assert load_task_test("sst2", tmp_path)["SST-2"].texts.to_pylist() == ["c", "d"]
+    assert load_task_test("sst2", tmp_path)["SST-2"]["text"].to_pylist() == ["c", "d"]
     # Labels that are there make it a test to score on.
     write_parquet(tmp_path / "sst2" / "test.parquet", sentence=["c", "d"], label=[1, 1])
     assert load_task("sst2", data_dir=tmp_path).test.labels.tolist() == [1, 1]
@@ -185,9 +185,9 @@ def test_the_hubs_names_and_shards(tmp_path):
     for part in ("matched", "mismatched"):
         write_parquet(folder / f"validation_{part}-00000-of-00001.parquet", premise=[part], hypothesis=["h"], label=[1])
     parts = load_task("mnli", data_dir=tmp_path)
-    assert parts.train.texts.to_pylist() == ["p0", "p1", "p2", "p3", "p4", "p5"]
+    assert parts.train["text"].to_pylist() == ["p0", "p1", "p2", "p3", "p4", "p5"]
     assert parts.train.ids[-1] == "mnli-train-6"
-    assert (parts.dev.texts[0].as_py(), parts.more["dev_mismatched"].texts[0].as_py()) == ("matched", "mismatched")
+    assert (parts.dev["text"][0].as_py(), parts.more["dev_mismatched"]["text"][0].as_py()) == ("matched", "mismatched")
     (folder / "train-00000-of-00002.parquet").unlink()
     with pytest.raises(UserError, match="1 of the 2 files of train are there"):
         load_task("mnli", data_dir=tmp_path)
@@ -197,8 +197,8 @@ def test_out_of_domain_folders(tmp_path):
     write_tsv(tmp_path / "SciTail" / "scitail_1.0_test.tsv", [('p "1', "h 1", "entails"), ("p 2", "h 2", "neutral")])
     mnli = Labels(names=("contradiction", "neutral", "entailment"))
     scitail = load_task_to_score("scitail", mnli, data_dir=tmp_path)
-    assert (scitail.part, scitail.examples.labels.tolist(), scitail.groups) == ("test", [0, 1], ((2,), (0, 1)))
-    assert scitail.examples.texts[0].as_py() == 'p "1'
+    assert (scitail.split, scitail.examples.labels.tolist(), scitail.groups) == ("test", [0, 1], ((2,), (0, 1)))
+    assert scitail.examples["text"][0].as_py() == 'p "1'
     assert scitail.note == "labels: entailment -> entails; contradiction, neutral -> neutral"
     assert scitail.labels == TASKS["scitail"].labels
     write_parquet(tmp_path / "paws_qqp" / "dev.parquet", sentence1=["a"], sentence2=["b"], label=[1])
@@ -216,12 +216,13 @@ def test_paws_as_its_script_writes_it(tmp_path):
     assert written[0].startswith('b"') and r"\xc3" in written[1]
     write_tsv(tmp_path / "paws_qqp" / "dev.tsv", [("id", "sentence1", "sentence2", "label"), *rows])
     found = load_task_to_score("paws", TASKS["paws"].labels, data_dir=tmp_path).examples
-    assert found.texts.to_pylist() == list(first)
-    assert found.pairs.to_pylist() == [f"other {row}" for row in range(4)] and found.labels.tolist() == [0, 1, 0, 1]
+    assert found["text"].to_pylist() == list(first)
+    assert found["text_pair"].to_pylist() == [f"other {row}" for row in range(4)]
+    assert found.labels.tolist() == [0, 1, 0, 1]
     # Other tasks' texts are what they are.
     write_tsv(tmp_path / "RTE" / "dev.tsv", [("index", "sentence1", "sentence2", "label"), (0, "b'x'", "y", 0)])
     rte = load_task_to_score("rte", TASKS["rte"].labels, data_dir=tmp_path).examples
-    assert rte.texts.to_pylist() == ["b'x'"]
+    assert rte["text"].to_pylist() == ["b'x'"]
 
 
 def test_official_files_come_first_and_may_be_packed(glue):
@@ -229,4 +230,4 @@ def test_official_files_come_first_and_may_be_packed(glue):
     packed.write_bytes(gzip.compress((glue / "RTE" / "train.tsv").read_bytes()))
     (glue / "RTE" / "train.tsv").unlink()
     write_parquet(glue / "RTE" / "train.parquet", sentence1=["x"], sentence2=["y"], label=[0])
-    assert load_task("rte", data_dir=glue).train.texts[0].as_py() == "train 0"
+    assert load_task("rte", data_dir=glue).train["text"][0].as_py() == "train 0"

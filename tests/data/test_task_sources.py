@@ -58,7 +58,7 @@ def test_the_hubs_cache(cache):
     )
     assert found == str(train)
     parts = load_task("sst2")
-    assert parts.train.texts.to_pylist() == ["cached train 0", "cached train 1", "cached train 2"]
+    assert parts.train["text"].to_pylist() == ["cached train 0", "cached train 1", "cached train 2"]
     assert (parts.dev.labels.tolist(), parts.test) == ([0, 1], None)
     assert "the local Hugging Face cache (nyu-mll/glue, revision bcdcba7)" in parts.note
 
@@ -82,13 +82,13 @@ def test_mnli_and_scitail_in_the_cache(cache):
         name = f"mnli/{split}-00000-of-00001.parquet"
         put(cache, "nyu-mll/glue", name, premise=[split] * 3, hypothesis=["h"] * 3, label=[0, 1, 2])
     parts = load_task("mnli")
-    assert parts.dev.texts[0].as_py() == "validation_matched"
-    assert parts.more["dev_mismatched"].texts[0].as_py() == "validation_mismatched"
+    assert parts.dev["text"][0].as_py() == "validation_matched"
+    assert parts.more["dev_mismatched"]["text"][0].as_py() == "validation_mismatched"
     for split in ("train", "validation", "test"):
         name, columns = f"tsv_format/{split}/0000.parquet", {"premise": [split], "hypothesis": ["h"]}
         put(cache, "allenai/scitail", name, "refs/convert/parquet", **columns, label=["entails"])
     scored = load_task_to_score("scitail", TASKS["mnli"].labels)
-    assert (scored.part, scored.examples.texts[0].as_py()) == ("test", "test")
+    assert (scored.split, scored.examples["text"][0].as_py()) == ("test", "test")
     assert scored.examples.labels.tolist() == [0]
 
 
@@ -114,13 +114,13 @@ def test_the_order_of_places(cache, monkeypatch, tmp_path):
     # A data folder without the task does not hide the other places.
     assert "the local Hugging Face cache" in load_task("imdb", data_dir=tmp_path).note
     found = find_local(TASKS["imdb"], data)
-    assert found is not None and (found.kind, found.parts) == ("folder", ("train",))
+    assert found is not None and (found.kind, found.splits) == ("folder", ("train",))
 
 
 def test_official_and_plain_folders_side_by_side(cache, tmp_path):
     write_tsv(tmp_path / "SST-2" / "train.tsv", [("sentence", "label"), *((f"raw {r}", r % 2) for r in range(20))])
     write_parquet(tmp_path / "sst2" / "train.parquet", sentence=["plain"], label=[0])
-    assert load_task("sst2", data_dir=tmp_path).train.texts[0].as_py().startswith("raw")
+    assert load_task("sst2", data_dir=tmp_path).train["text"][0].as_py().startswith("raw")
 
 
 def test_what_to_put_where(cache, tmp_path):
@@ -221,7 +221,7 @@ def hub(cache, monkeypatch, tmp_path) -> Iterator[dict[str, bytes]]:
 def test_the_hub_is_asked_last_and_then_remembered(hub, monkeypatch):
     assert find_local(TASKS["sst2"]) is None
     parts = load_task("sst2")
-    assert parts.train.texts.to_pylist() == [
+    assert parts.train["text"].to_pylist() == [
         "train-00000-of-00002 0", "train-00000-of-00002 1", "train-00001-of-00002 0",
     ]  # fmt: skip
     assert "the Hugging Face hub (nyu-mll/glue, revision bcdcba7)" in parts.note

@@ -26,7 +26,7 @@ def test_parts_share_no_text(tomatoes):
     parts = (tomatoes.train, tomatoes.dev, tomatoes.test)
     assert tomatoes.labels.names == ("negative", "positive")
     assert sum(map(len, parts)) == 8530
-    said = [{" ".join(text.casefold().split()) for text in part.texts.to_pylist()} for part in parts]
+    said = [{" ".join(text.casefold().split()) for text in part["text"].to_pylist()} for part in parts]
     assert sum(map(len, said)) == len(set.union(*said)) == 8530
     assert len({name for part in parts for name in part.ids}) == 8530
     # The split is fixed: a number measured on it must mean the same next year.

@@ -11,11 +11,11 @@ import pytest
 from transformers import PreTrainedTokenizerBase
 from transformers.models.bert.tokenization_bert_legacy import BertTokenizerLegacy
 
-from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import collate
+from stillery.data.schema.examples import Examples, columns_of
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.token_cache import cached_tokens, token_key
-from stillery.jobs.inputs import tokens_of
+from stillery.jobs.kinds.classification.inputs import tokens_of
 from stillery.models.load import load_tokenizer
 
 ROWS = 120
@@ -33,8 +33,10 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def made(rows: int = ROWS, pairs: bool = True) -> Examples:
     return Examples(
         ids=tuple(map(str, range(rows))),
-        texts=pa.array([f"a film of {row} naïve scenes " * (1 + row % 5) for row in range(rows)], pa.large_string()),
-        pairs=pa.array([f"the {row}th review" for row in range(rows)], pa.large_string()) if pairs else None,
+        columns=columns_of(
+            text=pa.array([f"a film of {row} naïve scenes " * (1 + row % 5) for row in range(rows)], pa.large_string()),
+            text_pair=pa.array([f"the {row}th review" for row in range(rows)], pa.large_string()) if pairs else None,
+        ),
         labels=np.arange(rows) % 3,
         source="a.csv",
     )
@@ -75,23 +77,24 @@ def test_the_second_reading_is_the_first(
 def test_the_key_is_what_the_tokens_depend_on(
     tokenizer: PreTrainedTokenizerBase, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    examples, texts = made(20), made(20).texts.to_pylist()
+    examples, texts = made(20), made(20)["text"].to_pylist()
     other = load_tokenizer("minilm-l6")
     key = token_key(examples, tokenizer, 64)
+
+    def with_columns(**columns: pa.Array) -> Examples:
+        return dataclasses.replace(examples, columns={**examples.columns, **columns})
+
     assert key is not None and token_key(examples, other, 64) == key
     other(texts[:2], truncation=True, max_length=7, padding=True)
     assert token_key(examples, other, 64) == key, "the last call's truncation is no part of a tokenizer"
     assert token_key(dataclasses.replace(made(20), ids=tuple("abcdefghijklmnopqrst"), labels=None), other, 64) == key
     # A slice of a longer array says the same as a copy.
-    assert (
-        token_key(dataclasses.replace(made(30), texts=made(30).texts[:20], pairs=made(30).pairs[:20]), other, 64) == key
-    )
+    sliced = {role: column[:20] for role, column in made(30).columns.items()}
+    assert token_key(dataclasses.replace(made(30), columns=sliced), other, 64) == key
     changed = {
         "length": token_key(examples, tokenizer, 32),
-        "text": token_key(
-            dataclasses.replace(examples, texts=pa.array([*texts[:-1], "x"], pa.large_string())), other, 64
-        ),
-        "moved": token_key(dataclasses.replace(examples, texts=examples.pairs, pairs=examples.texts), other, 64),
+        "text": token_key(with_columns(text=pa.array([*texts[:-1], "x"], pa.large_string())), other, 64),
+        "moved": token_key(with_columns(text=examples["text_pair"], text_pair=examples["text"]), other, 64),
         "no pairs": token_key(made(20, pairs=False), other, 64),
     }
     monkeypatch.setattr(other, "model_max_length", 48)
@@ -124,7 +127,7 @@ def test_a_tokenizer_in_python(cache: Path, tmp_path: Path, capsys) -> None:
     slow, examples = legacy(tmp_path / "one", words), made()
     assert not slow.is_fast
     fresh = tokenise(examples, slow, 12)
-    alone = slow(examples.texts[4].as_py(), examples.pairs[4].as_py(), truncation=True, max_length=12)
+    alone = slow(examples["text"][4].as_py(), examples["text_pair"][4].as_py(), truncation=True, max_length=12)
     assert fresh.flat[slice(*fresh.offsets[4:6])].tolist() == alone["input_ids"]
     assert same(cached_tokens(examples, slow, 12), fresh)
     assert same(cached_tokens(examples, legacy(tmp_path / "two", words), 12), fresh)

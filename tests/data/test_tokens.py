@@ -6,8 +6,8 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import collate
+from stillery.data.schema.examples import Examples, columns_of
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.errors import UserError
 
@@ -27,8 +27,10 @@ def examples(pairs=False, repeat=1):
     texts = TEXTS * repeat
     return Examples(
         ids=tuple(f"id{i}" for i in range(len(texts))),
-        texts=pa.array(texts, pa.large_string()),
-        pairs=pa.array(PAIRS * repeat, pa.large_string()) if pairs else None,
+        columns=columns_of(
+            text=pa.array(texts, pa.large_string()),
+            text_pair=pa.array(PAIRS * repeat, pa.large_string()) if pairs else None,
+        ),
         labels=np.arange(len(texts)),
         source="a.csv",
     )

@@ -10,7 +10,7 @@ import pytest
 import torch
 from transformers import AutoTokenizer, BertConfig, BertForSequenceClassification, PreTrainedTokenizerBase
 
-from stillery.data.schema.examples import Examples
+from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.schema.labels import Labels
 
 TEXTS = (
@@ -62,8 +62,10 @@ def made() -> Callable[..., Examples]:
     def make(texts: Sequence[str], pairs: Sequence[str] | None = None, labels: np.ndarray | None = None) -> Examples:
         return Examples(
             ids=tuple(f"row-{row}" for row in range(len(texts))),
-            texts=pa.array(texts, pa.large_string()),
-            pairs=None if pairs is None else pa.array(pairs, pa.large_string()),
+            columns=columns_of(
+                text=pa.array(texts, pa.large_string()),
+                text_pair=None if pairs is None else pa.array(pairs, pa.large_string()),
+            ),
             labels=labels,
             source="test",
         )

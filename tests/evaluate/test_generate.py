@@ -106,7 +106,7 @@ def ids_of(
     decoding: Decoding = SHORT,
     **options: Any,
 ) -> list[list[int]]:
-    return generate_ids(model, tokenizer, tokens, decoding=decoding, progress=False, **options)
+    return generate_ids(model, tokenizer, tokens, decoding=decoding, description=None, **options)
 
 
 @pytest.mark.parametrize("beams", [1, 4])
@@ -125,7 +125,7 @@ def test_each_text_is_what_transformers_makes_of_its_prompt_alone(
 def test_text_without_prompt_and_special_tokens(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens
 ) -> None:
-    texts = generate(model, tokenizer, tokens, decoding=SHORT, progress=False)
+    texts = generate(model, tokenizer, tokens, decoding=SHORT, description=None)
     words = set(tokenizer.convert_ids_to_tokens(range(2000, 2030)))
     assert all(words >= set(text.split()) for text in texts)
     again = [tokenizer(text, add_special_tokens=False)["input_ids"] for text in texts]
@@ -274,7 +274,7 @@ def test_progress_is_shown_when_asked_for(
 def test_a_batch_that_does_not_fit_is_written_in_halves(
     gpt2: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole = generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, progress=False)
+    whole = generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, description=None)
     sizes: list[int] = []
     wrote, most = gpt2.generate, 2
 
@@ -285,17 +285,17 @@ def test_a_batch_that_does_not_fit_is_written_in_halves(
         return wrote(input_ids=input_ids, **more)
 
     monkeypatch.setattr(gpt2, "generate", fits)
-    assert generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, progress=False) == whole
+    assert generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, description=None) == whole
     assert sizes[0] == len(tokens) > 2 and max(size for size in sizes if size <= most) == most
     most = 0
     with pytest.raises(torch.OutOfMemoryError):
-        generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, progress=False)
+        generate_ids(gpt2, tokenizer, tokens, decoding=SHORT, description=None)
 
 
 def test_what_cannot_be_generated(
     bert: BertForSequenceClassification, gpt2: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens
 ) -> None:
-    with pytest.raises(UserError, match="BertForSequenceClassification writes no text"):
+    with pytest.raises(UserError, match="BertForSequenceClassification cannot generate text"):
         ids_of(bert, tokenizer, tokens)
     longest = int(tokens.lengths.max())
     with pytest.raises(UserError, match=f"40 positions, too few for prompts of up to {longest} tokens and 30 new ones"):

@@ -24,15 +24,15 @@ from stillery.evaluate.predictions import predict_logits, probabilities, write_p
 
 def logits_of(model, examples, tokenizer, **options) -> np.ndarray:
     tokens = tokenise(examples, tokenizer, 32, description="tokenise")
-    return predict_logits(model, tokens, examples, pad_id=tokenizer.pad_token_id, progress=False, **options)
+    return predict_logits(model, tokens, examples, pad_id=tokenizer.pad_token_id, description=None, **options)
 
 
 def one_by_one(model, examples, tokenizer) -> np.ndarray:
     """Logits of each text alone, without any padding, by nothing but the model and the tokenizer."""
     model.eval()
     rows = []
-    for row, text in enumerate(examples.texts.to_pylist()):
-        second = None if examples.pairs is None else examples.pairs[row].as_py()
+    for row, text in enumerate(examples["text"].to_pylist()):
+        second = examples["text_pair"][row].as_py() if "text_pair" in examples.columns else None
         inputs = tokenizer(text, second, truncation=True, max_length=32, return_tensors="pt")
         if not hasattr(model.config, "type_vocab_size"):
             inputs.pop("token_type_ids", None)
@@ -172,5 +172,6 @@ def test_the_bar_is_on_stderr_and_changes_nothing(
 ) -> None:
     tokens = tokenise(examples, tokenizer, 32)
     found = predict_logits(bert, tokens, examples, pad_id=0, batch_size=2)
-    np.testing.assert_array_equal(found, predict_logits(bert, tokens, examples, pad_id=0, batch_size=2, progress=False))
+    again = predict_logits(bert, tokens, examples, pad_id=0, batch_size=2, description=None)
+    np.testing.assert_array_equal(found, again)
     assert capsys.readouterr().out == ""

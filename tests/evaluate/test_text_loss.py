@@ -17,7 +17,7 @@ from transformers import (
 )
 
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.evaluate.text_loss import token_loss
 
 IDS: dict[str, Any] = {"vocab_size": 30, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": 1}
@@ -50,14 +50,14 @@ def test_the_mean_over_target_tokens_and_no_cache(model: PreTrainedModel) -> Non
     sources, targets = [[5, 6, 7, 8], [9, 10], [11]], [[12, 2], [13, 14, 15, 2], [2]]
     reads = model.config.is_encoder_decoder
     whole = [source + target for source, target in zip(sources, targets, strict=True)]
-    tokens = TextTokens(
+    tokens = GenerationTokens(
         ids=("a", "b", "c"), source=row_tokens(sources if reads else whole),
         target=row_tokens(targets) if reads else None,
         prompt_lengths=None if reads else np.array([4, 2, 1]), cut_sources=0, cut_targets=0,
     )  # fmt: skip
     kept: list[Any] = []
     handle = model.base_model.register_forward_hook(lambda _, __, output: kept.append(output.past_key_values))
-    found = token_loss(model, tokens, pad_id=0, batch_size=2, progress=False)
+    found = token_loss(model, tokens, pad_id=0, batch_size=2, description=None)
     handle.remove()
     assert len(kept) == 2 and kept == [None, None]
     total = 0.0

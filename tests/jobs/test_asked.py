@@ -88,17 +88,18 @@ def test_what_is_said_beside_a_run_file_wins(tmp_path: Path):
 )
 def test_a_run_is_read_back_from_its_file(tmp_path: Path, asked):
     assert not asked.errors
-    (tmp_path / "run.toml").write_text(to_toml(asked.run))
+    (tmp_path / "run.toml").write_text(to_toml(asked.run, tmp_path))
     again = ask(type(asked.run), {}, tmp_path / "run.toml")
     assert again == dataclasses.replace(asked, run=again.run) and again.run == asked.run
 
 
-def test_paths_are_made_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_paths_are_written_from_the_folder_of_the_file_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for name in ("t", "even"):
         (tmp_path / name).mkdir()
-    written = tomllib.loads(to_toml(resolve(Distill, GIVEN | {"init": "even"}).run))
-    assert written["teacher"] == str(tmp_path / "t")
+    written = tomllib.loads(to_toml(resolve(Distill, GIVEN | {"init": "even"}).run, tmp_path / "runs" / "a"))
+    assert (written["paths"], written["teacher"]) == ("relative to this file", "../../t")
+    # What is not there stays as it is, and a word is no folder that happens to be called like it.
     assert (written["data"], written["init"]) == ("d.csv", "even")
 
 
@@ -109,7 +110,7 @@ def test_a_run_file_that_is_no_text_is_refused(tmp_path: Path):
 
 
 def test_scoring_settings():
-    assert scoring_settings({"data": "d.csv", "task": None, "max_length": 9})[0].max_length == 9
+    assert scoring_settings({"data": "d.csv", "task": None, "max_length": 9}).data.max_length == 9
     with pytest.raises(UserError) as raised:
         scoring_settings({"data": "d.csv", "task": "imdb", "max_length": 1, "txet": "a"}, option_name)
     assert raised.value.lines == (

@@ -13,13 +13,13 @@ import torch
 from text_tokenizers import word_tokenizer
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BartConfig, GPT2Config, T5Config
 
-from stillery.data.schema.text_examples import TextExamples
+from stillery.data.schema.examples import Examples
 from stillery.errors import UserError
 from stillery.evaluate.generate import Decoding, generate_ids
-from stillery.jobs import teacher_texts as room
 from stillery.jobs.config.settings import DataSettings, GenerationSettings
-from stillery.jobs.teacher_texts import teacher_texts
-from stillery.jobs.text_inputs import Reading
+from stillery.jobs.kinds.generation import teacher_texts as room
+from stillery.jobs.kinds.generation.reading import Reading
+from stillery.jobs.kinds.generation.teacher_texts import teacher_texts
 from stillery.models.load import Loaded
 
 END, LONGEST = 2, 8
@@ -61,14 +61,13 @@ def teacher(request: pytest.FixtureRequest) -> Loaded:
 
 
 @pytest.fixture
-def examples() -> TextExamples:
+def examples() -> Examples:
     """Twenty sources, each with three right texts, one behind the other."""
     sources = [f"w{7 * row % 90} w{row} w{row + 3}" for row in range(20) for _ in range(3)]
-    return TextExamples(
+    return Examples(
         ids=tuple(f"{row // 3}#{row % 3 + 1}" for row in range(60)),
-        sources=pa.array(sources, pa.large_string()),
-        targets=pa.array(["w1"] * 60, pa.large_string()),
-        origin="made up",
+        columns={"source": pa.array(sources, pa.large_string()), "target": pa.array(["w1"] * 60, pa.large_string())},
+        source="made up",
     )
 
 
@@ -91,7 +90,7 @@ def _no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_targets_are_what_was_written_and_an_end_is_there_only_if_it_was(
-    teacher: Loaded, examples: TextExamples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    teacher: Loaded, examples: Examples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     asked: list[int] = []
 
@@ -104,7 +103,7 @@ def test_targets_are_what_was_written_and_an_end_is_there_only_if_it_was(
     found = teacher_texts(teacher, examples, reading, SEARCH, 8)
     assert asked == [20] and found.sources == 20 and found.empty == 0
     prompts = reading.prompts(examples, teacher.tokenizer, "all")
-    expected = generate_ids(teacher.model, teacher.tokenizer, prompts, decoding=SEARCH, progress=False)
+    expected = generate_ids(teacher.model, teacher.tokenizer, prompts, decoding=SEARCH, description=None)
     assert targets_of(teacher, found) == expected
     assert found.tokens.ids == examples.ids
     cut = [text[-1] not in ENDS for text in expected]
@@ -117,14 +116,14 @@ def test_targets_are_what_was_written_and_an_end_is_there_only_if_it_was(
     assert starts == [prompts.flat[prompts.offsets[row] : prompts.offsets[row + 1]].tolist() for row in range(60)]
 
 
-def test_targets_are_cut_to_their_longest_without_an_end(teacher: Loaded, examples: TextExamples) -> None:
+def test_targets_are_cut_to_their_longest_without_an_end(teacher: Loaded, examples: Examples) -> None:
     long = teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 8)
     short = teacher_texts(teacher, examples, reading_of(teacher, 4), SEARCH, 8)
     assert targets_of(teacher, short) == [text[:4] for text in targets_of(teacher, long)]
     assert short.cut == sum(text[-1] not in ENDS for text in targets_of(teacher, short)) / 3 > 0
 
 
-def test_an_end_that_bart_is_forced_to_write_is_none(examples: TextExamples) -> None:
+def test_an_end_that_bart_is_forced_to_write_is_none(examples: Examples) -> None:
     assert make_teacher("bart").model.generation_config.forced_eos_token_id == END
     found = []
     for forced in (END, None):
@@ -139,7 +138,7 @@ def test_an_end_that_bart_is_forced_to_write_is_none(examples: TextExamples) -> 
 
 
 def test_texts_come_from_the_cache_as_they_were_written(
-    teacher: Loaded, examples: TextExamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    teacher: Loaded, examples: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path))
     first = teacher_texts(teacher, examples.take(range(30)), reading_of(teacher), SEARCH, 8)
@@ -152,7 +151,7 @@ def test_texts_come_from_the_cache_as_they_were_written(
 
 
 def test_what_another_teacher_or_search_wrote_is_not_taken(
-    examples: TextExamples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    examples: Examples, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path))
     teacher, other = make_teacher("t5"), make_teacher("t5")
@@ -161,14 +160,14 @@ def test_what_another_teacher_or_search_wrote_is_not_taken(
     found = []
     for one, search in ((teacher, SEARCH), (other, SEARCH), (teacher, dataclasses.replace(SEARCH, max_new_tokens=5))):
         expected = [generate_ids(one.model, one.tokenizer, reading_of(one).prompts(examples, one.tokenizer, "all"),
-                                 decoding=search, progress=False)]  # fmt: skip
+                                 decoding=search, description=None)]  # fmt: skip
         found.append(targets_of(one, teacher_texts(one, examples, reading_of(one), search, 8)))
         assert [found[-1]] == expected
     assert found[0] != found[1] and found[0] != found[2], "or the test shows nothing"
 
 
 def test_sources_without_a_text_are_left_out(
-    examples: TextExamples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    examples: Examples, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     teacher = make_teacher("t5")
     monkeypatch.setattr(room, "generate_ids", lambda *_, **__: [[END], *([[10, END]] * 19)])
@@ -183,7 +182,7 @@ def test_sources_without_a_text_are_left_out(
 
 @pytest.mark.parametrize("killed", [False, True], ids=["interrupted", "killed"])
 def test_what_was_written_before_an_end_is_not_written_again(
-    examples: TextExamples,
+    examples: Examples,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],

@@ -8,7 +8,7 @@ from stillery.data.tokens.batches import Batch
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
-from stillery.models.trace import Trace
+from stillery.models.outputs import Trace
 
 
 @dataclass(frozen=True)

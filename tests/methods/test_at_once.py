@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 import torch
 
-from stillery.losses import stage_terms
+from stillery.losses import BatchFacts, StageModules, stage_pairs, stage_terms
 from stillery.models.trace import Stack, Trace
 from stillery.parts import distance, pair, project, represent
 from stillery.recipe import Clock, Match, Stage
@@ -25,6 +25,12 @@ def shown(layers: int, width: int, seed: int) -> Trace:
     }
     stack = Stack(hidden=hidden, mask=mask, heads=2, depth=layers)
     return Trace(logits=torch.zeros(BATCH, 2), encoder=stack)
+
+
+def terms_of(stage: Stage, student: Trace, teacher: Trace, projections=None) -> dict[str, torch.Tensor]:
+    views = {"plain": student}, {"plain": teacher}
+    pairs, modules = stage_pairs(stage, *views, Clock()), StageModules(projections=projections or {})
+    return stage_terms(stage, pairs, *views, BatchFacts(), Clock(), modules)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +67,7 @@ def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduc
         found = []
         for one in (match, alone):
             stage = Stage(matches=(one,), hard_weight=0.0)
-            term = stage_terms(stage, {"plain": student}, {"plain": teacher}, None, Clock(), projections=projections)
+            term = terms_of(stage, student, teacher, projections)
             inputs = [*student.stack().hidden.values(), *(projection.parameters() if projection else ())]
             gradients = torch.autograd.grad(term["m"], inputs, allow_unused=True)
             found.append((term["m"], gradients))
@@ -75,6 +81,6 @@ def test_all_pairs_at_once_are_the_pairs_one_by_one(widths: str, how: str, reduc
 def test_uniform_pairs_of_a_single_layer_are_not_stacked() -> None:
     student, teacher = shown(1, OURS, 1), shown(2, OURS, 2)
     match = Match(name="m", represent=represent.cls, pair=pair.uniform, distance=distance.mse)
-    terms = stage_terms(Stage(matches=(match,), hard_weight=0.0), {"plain": student}, {"plain": teacher}, None, Clock())
+    terms = terms_of(Stage(matches=(match,), hard_weight=0.0), student, teacher)
     expected = (student.stack().hidden[1][:, 0] - teacher.stack().hidden[2][:, 0]).square().mean()
     torch.testing.assert_close(terms["m"], expected)

@@ -14,13 +14,14 @@ from plain_numpy import Arrays, attention, hard, linear, mean_square, same, scor
 from scipy.optimize import linprog
 
 from stillery import methods
+from stillery.data.tokens.batches import Batch
 from stillery.models.family import sizes
 from stillery.models.load import load_classifier
+from stillery.models.outputs import Wanted
 from stillery.models.student import StudentShape, build, student_sizes
-from stillery.models.trace import Wanted
-from stillery.parts.pair import transport_plan
-from stillery.parts.transport import Transport
+from stillery.parts.transport import Transport, transport_plan
 from stillery.recipe import Clock
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Needs, Objective
 from stillery.train.teacher import LiveTeacher
 
@@ -173,7 +174,9 @@ def test_states_and_attention_share_the_mean_of_their_weights(separate: bool, ti
     student = build(teacher=loaded, source=loaded, wanted=wanted, init="random", seed=3).model
     stages = methods.build("bert-emd", {"separate": separate}).stages
     objective = Objective(student, stages, teacher=sizes(loaded.model.config), seed=0)
-    objective(inputs, None, {"plain": shown}, Clock(), {"examples": 1.0, "tokens": 1.0, "pairs": 1.0})
+    batch = Batch(index=np.arange(3), ids=("a", "b", "c"), inputs=inputs, labels=None)
+    share = {"examples": 1.0, "tokens": 1.0, "pairs": 1.0}
+    objective(objective.plan(Clock()), MicroBatch(batch=batch, share=share, places=torch.arange(3)), {"plain": shown})
     flows = [objective.flows["0"][name] for name in ("hidden", "attention")]
     alone = []
     for flow in flows:

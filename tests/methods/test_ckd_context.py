@@ -83,13 +83,13 @@ def test_words_farther_than_the_window_do_not_meet() -> None:
     """Of a text of 30 words only those within 10 of each other make angles; numpy agrees."""
     import torch
 
-    from stillery.models.trace import Stack
-    from stillery.parts import distance, represent
+    from stillery.models.outputs import Stack
+    from stillery.parts import distance, represent_relations
 
     made = torch.Generator().manual_seed(0)
     sides = [torch.randn(1, 30, 4, generator=made, dtype=torch.float64) for _ in range(2)]
     views = [
-        represent.word_angles.show(
+        represent_relations.word_angles.extract(
             Stack(hidden={1: side}, mask=torch.ones(1, 30, dtype=torch.long), heads=1, depth=1), 1
         )
         for side in sides

@@ -34,9 +34,11 @@ from stillery import methods
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.load import load_classifier
-from stillery.models.trace import Stack, Trace, trace
+from stillery.models.outputs import Stack, Trace, Wanted
+from stillery.models.trace import trace
+from stillery.outputs import StackOutputs
 from stillery.parts.mix import draw, mixed_mask, mixup
-from stillery.recipe import Clock, Shown
+from stillery.recipe import Clock
 
 NAMES = ("l-ild", "u-ild", "emd-ild", "cr-ild")
 ROWS = {"tokens": words, "pool": pooled, "patience": first}
@@ -101,7 +103,7 @@ def test_prediction(name: str) -> None:
     same(found, {"soft": soft(ours, theirs, 2), "hard": hard(ours)})
 
 
-def padded_maps(stack: Shown, layer: int) -> np.ndarray:
+def padded_maps(stack: StackOutputs, layer: int) -> np.ndarray:
     """Attention probabilities over an example's own real keys, of all positions, [batch, heads, tokens, tokens]."""
     maps = np.zeros((3, 4, 7, 7))
     for example, length in enumerate(stack.mask.sum(1).tolist()):
@@ -253,10 +255,10 @@ def test_golden_8_reversed_pairing(lam: float, size: int) -> None:
 
 def views_of(model, inputs: dict[str, torch.Tensor], mixed: Mixed) -> dict[str, Trace]:
     layers = range(1, model.config.num_hidden_layers + 1)
-    keep = {"query": layers, "key": layers, "value": layers}
+    wanted = Wanted(hidden=[0, *layers], query=layers, key=layers, value=layers)
     with torch.no_grad():
-        plain = trace(model, inputs, [0, *layers], **keep)
-        return {"plain": plain, "mixed": trace(model, mixed.inputs(inputs), [0, *layers], change=mixed, **keep)}
+        plain = trace(model, inputs, wanted)
+        return {"plain": plain, "mixed": trace(model, mixed.inputs(inputs), wanted, change=mixed)}
 
 
 @pytest.fixture

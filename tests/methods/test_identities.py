@@ -11,7 +11,7 @@ from fixed_traces import Case, case
 from plain_numpy import seen, soft
 
 from stillery import methods
-from stillery.losses import stage_terms
+from stillery.losses import BatchFacts, stage_pairs, stage_terms
 from stillery.models.trace import Trace
 from stillery.recipe import Clock, Need
 
@@ -59,7 +59,8 @@ def test_transport_costs_less_than_spreading_evenly(name: str) -> None:
     whole = methods.build("bert-emd", {"always_project": False}).stages[0]
     match = next(match for match in whole.matches if match.name == name)
     stage = replace(whole, matches=(replace(match, flow=None, over_pairs="mean"),), hard_weight=0.0)
-    even = stage_terms(stage, at.student, at.teacher, None, Clock())[name].item()
+    pairs = stage_pairs(stage, at.student, at.teacher, Clock())
+    even = stage_terms(stage, pairs, at.student, at.teacher, BatchFacts(), Clock())[name].item()
     assert term(at, "bert-emd", name, always_project=False) < even
 
 

@@ -9,7 +9,7 @@ from changed_options import Options
 from fixed_traces import case
 from plain_numpy import hard, linear, pooled, same, seen, soft, unit
 
-from stillery.losses import stage_terms
+from stillery.losses import BatchFacts, StageModules, stage_pairs, stage_terms
 from stillery.parts import distance, pair, represent
 from stillery.parts.project import Projection, both
 from stillery.recipe import Clock, Match, Stage
@@ -106,8 +106,9 @@ def identity(width: int, slots: int) -> Projection:
 
 def layer_term(match: Match, at, clock: Clock, projection: torch.nn.Module | None = None) -> float:
     stage = Stage(matches=(match,), hard_weight=0.0)
-    projections = {match.name: projection} if projection is not None else None
-    return stage_terms(stage, at.student, at.teacher, None, clock, projections=projections)[match.name].item()
+    modules = StageModules(projections={match.name: projection} if projection is not None else {})
+    pairs = stage_pairs(stage, at.student, at.teacher, clock)
+    return stage_terms(stage, pairs, at.student, at.teacher, BatchFacts(), clock, modules)[match.name].item()
 
 
 def cls_match(which, **changes) -> Match:

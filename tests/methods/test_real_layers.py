@@ -13,6 +13,7 @@ from transformers import PreTrainedModel
 from stillery import methods
 from stillery.models.student import StudentShape, build, student_sizes
 from stillery.recipe import Clock, Stage
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Objective
 
 WHOLE = {"examples": 1.0, "tokens": 1.0, "pairs": 1.0, "mixed tokens": 1.0, "mixed pairs": 1.0}
@@ -47,10 +48,9 @@ def objective_of(student: PreTrainedModel, stages: tuple[Stage, ...], minilm: Re
 def losses_of(objective: Objective, minilm: RealTeacher, clock: Clock) -> Losses:
     mixed = minilm.mixed if objective.stages[clock.stage].mixing else None
     torch.manual_seed(5)
-    return objective(
-        minilm.batch.inputs, minilm.batch.labels, minilm.shown, clock, WHOLE, mixed,
-        index=torch.as_tensor(minilm.batch.index),
-    )  # fmt: skip
+    places = torch.as_tensor(minilm.batch.index)
+    micro_batch = MicroBatch(batch=minilm.batch, share=WHOLE, mixed=mixed, places=places)
+    return objective(objective.plan(clock), micro_batch, minilm.shown)
 
 
 def trained(objective: Objective, minilm: RealTeacher, clock: Clock, steps: int, rate: float) -> tuple[Losses, Losses]:

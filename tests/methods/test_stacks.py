@@ -10,6 +10,7 @@ from stillery import methods
 from stillery.errors import UserError
 from stillery.overrides import Switches, switched
 from stillery.parts import distance, pair, represent
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Recipe, Stage
 from stillery.stacks import on_stacks
 from stillery.train.step_plan import rows_of
@@ -82,7 +83,7 @@ def test_stacks_draw_independently(name: str) -> None:
 def test_what_makes_no_sense_is_refused_in_a_line(name: str, kind: str) -> None:
     with pytest.raises(UserError) as caught:
         on_stacks(methods.build(name), kind)
-    assert all("a model that writes text has none" in line for line in caught.value.lines)
+    assert all("a model that generates text has none" in line for line in caught.value.lines)
     if name in ("pkd", "alp-kd"):
         assert "[CLS]" in caught.value.lines[0] and "--represent pool" in caught.value.lines[0]
         pooled = switched(methods.build(name), Switches(represent="pool"), name)
@@ -113,7 +114,7 @@ def test_cross_attention_goes_with_the_decoders_own() -> None:
     }  # fmt: skip
     own, cross = found["decoder_attention"], found["cross_attention"]
     assert replace(cross, name=own.name, represent=own.represent) == own
-    assert cross.represent is represent.cross_attention
+    assert cross.represent is relations.cross_attention
     cut = on_stacks(methods.build("cr-ild", {"relation_heads": 8}), "encoder-decoder", cross_attention=True)
     assert matches(cut)["cross_attention"].represent.heads == 8
 
@@ -139,12 +140,12 @@ def test_a_match_that_names_its_stack_stays_as_it_is() -> None:
         (represent.tokens, "decoder", "plain", "mean", "decoder tokens"),
         (represent.tokens, "decoder", "mixed", "mean", "mixed decoder tokens"),
         (represent.pool, "decoder", "mixed", "mean", "examples"),
-        (represent.attention, "encoder", "plain", "mean", "pairs"),
-        (represent.attention, "decoder", "plain", "mean", "causal pairs"),
-        (represent.attention, "decoder", "plain", "rowmean", "decoder tokens"),
-        (represent.cross_attention, "decoder", "plain", "mean", "cross pairs"),
-        (represent.cross_attention, "decoder", "mixed", "mean", "mixed cross pairs"),
-        (represent.value_relations, "decoder", "plain", "mean", "decoder pairs"),
+        (relations.attention, "encoder", "plain", "mean", "pairs"),
+        (relations.attention, "decoder", "plain", "mean", "causal pairs"),
+        (relations.attention, "decoder", "plain", "rowmean", "decoder tokens"),
+        (relations.cross_attention, "decoder", "plain", "mean", "cross pairs"),
+        (relations.cross_attention, "decoder", "mixed", "mean", "mixed cross pairs"),
+        (relations.value_relations, "decoder", "plain", "mean", "decoder pairs"),
     ],
 )
 def test_what_a_term_is_a_mean_over(what, stack, view: str, reduction: str, rows: str) -> None:

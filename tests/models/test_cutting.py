@@ -21,8 +21,9 @@ from stillery.models.family import layout_of, sizes, stacks_of
 from stillery.models.generator_student import build_generator, generator_sizes
 from stillery.models.importance import Importance, measure
 from stillery.models.load import Loaded
+from stillery.models.outputs import Wanted
 from stillery.models.student import Student, StudentShape, build, student_sizes
-from stillery.models.trace import Wanted, trace
+from stillery.models.trace import trace
 
 READERS = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "deberta-v2",
            "deberta-v2-conv")  # fmt: skip
@@ -138,7 +139,7 @@ def states(model: PreTrainedModel, inputs: dict[str, Tensor]) -> dict[str, Tenso
     depths = {stack: sizes(model.config, stack).layers for stack in stacks_of(model.config)}
     wanted: Any = {stack: Wanted(hidden=range(depth + 1)) for stack, depth in depths.items()}
     with torch.no_grad():
-        shown = trace(model, inputs, **wanted)
+        shown = trace(model, inputs, wanted)
     return {
         stack: torch.stack([shown.stack(stack).hidden[layer] for layer in range(depth + 1)])[
             :, shown.stack(stack).mask.bool()

@@ -21,9 +21,10 @@ from stillery.atomic import remove_leftovers
 from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.head import reuse_head
+from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded, load_classifier
 from stillery.models.student import build
-from stillery.models.trace import accepted_inputs, trace
+from stillery.models.trace import trace
 
 KINDS = ["albert", "bert", "camembert", "deberta-v2", "deberta-v2-conv", "distilbert", "electra", "mpnet", "roberta",
          "xlm-roberta"]  # fmt: skip

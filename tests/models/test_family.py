@@ -65,7 +65,7 @@ def test_a_model_that_writes_text_is_no_classifier(make_writer: Any, name: str) 
     stacks = ("encoder", "decoder") if name in ("t5", "mt5", "bart") else ("decoder",)
     assert stacks_of(config) == stacks
     assert kind_of(config) == "-".join(stacks)
-    with pytest.raises(UserError, match=f"here: a {name} model writes text, here a classifier is needed"):
+    with pytest.raises(UserError, match=f"here: a {name} model generates text, here a classifier is needed"):
         family_of(config, "here")
 
 

@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
+from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded
-from stillery.models.trace import Trace, Wanted, accepted_inputs, trace
+from stillery.models.outputs import Trace, Wanted
+from stillery.models.trace import trace
 
 DEPTH, INNER = 4, 48
 
@@ -22,7 +24,7 @@ def watched(model: PreTrainedModel, inputs: Mapping[str, Tensor], wanted: Wanted
     inner = [module for module in model.modules() if isinstance(module, nn.Linear) and module.out_features == INNER]
     handles = [module.register_forward_hook(lambda *called: seen.append(called[2].shape[1])) for module in inner]
     try:
-        return trace(model, inputs, encoder=wanted), seen
+        return trace(model, inputs, {"encoder": wanted}), seen
     finally:
         for handle in handles:
             handle.remove()

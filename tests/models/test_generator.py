@@ -23,8 +23,9 @@ from stillery.models.generator_student import (
 from stillery.models.importance import measure
 from stillery.models.load import Loaded
 from stillery.models.option_words import LAYER_CHOICES
+from stillery.models.outputs import Wanted
 from stillery.models.student import Student, StudentShape
-from stillery.models.trace import Wanted, trace
+from stillery.models.trace import trace
 
 BIAS = "relative_attention_bias"
 
@@ -137,7 +138,7 @@ def test_a_students_layers_are_never_left_out(make_writer: Any) -> None:
     model = student_of(teacher).model.train()
     ids = torch.tensor([[5, 6, 7]])
     shown = trace(model, {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids},
-                  encoder=Wanted(hidden=range(3)), decoder=Wanted(hidden=range(3)))  # fmt: skip
+                  {stack: Wanted(hidden=range(3)) for stack in ("encoder", "decoder")})  # fmt: skip
     assert set(shown.encoder.hidden) == set(shown.decoder.hidden) == {0, 1, 2}
     assert teacher.model.config.encoder_layerdrop == 0.9
 
@@ -172,7 +173,7 @@ def test_narrower_students(writer: Loaded, texts: dict[str, Tensor]) -> None:
     student = student_of(writer, width=16)
     assert {stack: sizes(student.model.config, stack) for stack in expected} == expected
     assert "layers (of another shape)" in student.origin[-1] and "copied" not in student.origin[0]
-    shown = trace(student.model.eval(), texts, decoder=Wanted(hidden=[0, 2]))
+    shown = trace(student.model.eval(), texts, {"decoder": Wanted(hidden=[0, 2])})
     assert shown.decoder.hidden[2].shape[-1] == 16 and shown.logits.shape[-1] == 99
 
 
@@ -208,7 +209,7 @@ def test_sizes_that_cannot_be(make_writer: Any, name: str, shape: dict[str, int]
 
 def test_a_classifier_is_no_source(make: Any, make_writer: Any) -> None:
     wanted = generator_sizes(StudentShape(layers=2), make_writer("gpt2").config, "t")
-    with pytest.raises(UserError, match="a bert model is a classifier, here one that writes text is needed"):
+    with pytest.raises(UserError, match="a bert model is a classifier, here a model that generates text is needed"):
         build_generator(source=loaded(make("bert")), wanted=wanted, init="even")
 
 

@@ -14,7 +14,8 @@ from transformers import AutoModel, PreTrainedModel
 from stillery.models.family import layer_modules, layout_of, sizes, stacks_of
 from stillery.models.importance import Importance, measure
 from stillery.models.load import Loaded
-from stillery.models.trace import Wanted, trace
+from stillery.models.outputs import Wanted
+from stillery.models.trace import trace
 
 
 @torch.no_grad()
@@ -96,7 +97,7 @@ def test_influence_is_the_states_own(writer: Loaded, texts: dict[str, Tensor]) -
         depth = sizes(model.config, stack).layers
         wanted: Any = {stack: Wanted(hidden=range(depth + 1), raw_last=True)}
         with torch.no_grad():
-            shown = trace(model, texts, **wanted).stack(stack)
+            shown = trace(model, texts, wanted).stack(stack)
         for layer in range(1, depth + 1):
             before, after = (shown.hidden[number][shown.mask.bool()] for number in (layer - 1, layer))
             cosine = (before * after).sum(-1) / before.norm(dim=-1) / after.norm(dim=-1)

@@ -125,13 +125,13 @@ def fault_of(load: Any, name: object) -> str:
 def test_a_classifier_is_not_a_generator_nor_the_other_way_round(make: Any, make_writer: Any, save: Any) -> None:
     bert = save("bert", make("bert", vocab_size=VOCABULARY))
     assert (
-        "a bert model (BertForSequenceClassification) is a classifier, here one that writes text is needed"
+        "a bert model (BertForSequenceClassification) is a classifier, here a model that generates text is needed"
         in fault_of(load_generator, bert)
     )
     for name in ("t5", "bart", "gpt2", "llama"):
         folder = save(name, make_writer(name, vocab_size=VOCABULARY))
         for load in (load_classifier, load_encoder):
-            assert f"a {name} model writes text, here a classifier is needed" in fault_of(load, folder)
+            assert f"a {name} model generates text, here a classifier is needed" in fault_of(load, folder)
     for kind, name in ((BartForSequenceClassification, "bart"), (GPT2ForSequenceClassification, "gpt2")):
         folder = save(f"{name}-labels", kind(make_writer(name, vocab_size=VOCABULARY).config))
         assert f"({kind.__name__}) is a classifier" in fault_of(load_generator, folder)

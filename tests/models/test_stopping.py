@@ -11,7 +11,8 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import layer_modules, sizes, stacks_of
 from stillery.models.load import Loaded
-from stillery.models.trace import Trace, Wanted, trace
+from stillery.models.outputs import Trace, Wanted
+from stillery.models.trace import trace
 
 
 def stopped(model: PreTrainedModel, inputs: Mapping[str, Tensor], **wanted: Wanted) -> tuple[Trace, int]:
@@ -20,7 +21,7 @@ def stopped(model: PreTrainedModel, inputs: Mapping[str, Tensor], **wanted: Want
     called: list[nn.Module] = []
     handles = [module.register_forward_hook(lambda module, *_: called.append(module)) for module in layers]
     try:
-        return trace(model, inputs, logits=False, **wanted), len(called)
+        return trace(model, inputs, wanted, logits=False), len(called)
     finally:
         for handle in handles:
             handle.remove()
@@ -30,7 +31,7 @@ def check(model: PreTrainedModel, inputs: Mapping[str, Tensor], stack: str, laye
     for wanted in (Wanted(hidden=[layer]), Wanted(hidden=[layer], query=[layer], key=[layer], value=[layer])):
         if layer == 0 and wanted.query:
             continue
-        whole = trace(model, inputs, **{stack: wanted})
+        whole = trace(model, inputs, {stack: wanted})
         shown, calls = stopped(model, inputs, **{stack: wanted})
         assert calls == expected_calls
         assert shown.logits.numel() == 0
@@ -61,4 +62,4 @@ def test_a_writer_stops_in_the_stack_that_is_looked_at(writer: Loaded, texts: di
 def test_a_classifiers_feature_is_behind_all_layers(teacher: Loaded, batch: dict[str, Tensor]) -> None:
     shown, calls = stopped(teacher.model, batch, encoder=Wanted(hidden=[1], feature=[4]))
     assert calls == 4
-    assert torch.equal(shown.stack().feature[4], trace(teacher.model, batch, feature=[4]).stack().feature[4])
+    assert torch.equal(shown.stack().feature[4], trace(teacher.model, batch, Wanted(feature=[4])).stack().feature[4])

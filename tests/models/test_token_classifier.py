@@ -22,6 +22,7 @@ from stillery.models.head import choose_head, load_student, reuse_head
 from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.importance import measure
 from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_head, load_token_classifier
+from stillery.models.outputs import Wanted
 from stillery.models.projected_head import Head, exported_parameters, final_linear, folded, head_of, is_custom
 from stillery.models.similarity import layer_means
 from stillery.models.student import StudentShape, build, build_from_checkpoint, student_sizes
@@ -101,7 +102,7 @@ def test_a_trace_is_what_transformers_gives(tagger: Loaded, inputs: dict[str, Te
         for layer in layers:
             real = inputs["attention_mask"].bool()
             assert torch.equal(shown.stack().hidden[layer][real], expected.hidden_states[layer][real])
-    shown = trace(tagger.model, inputs, query=[1, 4], key=[1, 4], value=[4])
+    shown = trace(tagger.model, inputs, Wanted(query=[1, 4], key=[1, 4], value=[4]))
     assert torch.equal(shown.logits, expected.logits)
     assert shown.stack().query[4].shape == shown.stack().value[4].shape == (3, 9, 32)
     assert torch.equal(shown.targets, inputs["labels"])
@@ -111,7 +112,7 @@ def test_a_trace_is_what_transformers_gives(tagger: Loaded, inputs: dict[str, Te
 
 def test_a_token_has_no_feature_of_a_text(tagger: Loaded, inputs: dict[str, Tensor]) -> None:
     with pytest.raises(ValueError, match="no feature"):
-        trace(tagger.model, inputs, feature=[4])
+        trace(tagger.model, inputs, Wanted(feature=[4]))
 
 
 def test_a_classifier_of_texts_still_has_no_targets(make: Any, inputs: dict[str, Tensor], tagger: Loaded) -> None:

@@ -10,8 +10,9 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.models.family import family_of
+from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded, load_classifier
-from stillery.models.trace import accepted_inputs, trace
+from stillery.models.trace import trace
 
 
 def hooks(model: PreTrainedModel) -> int:

@@ -7,9 +7,11 @@ import torch
 from torch import Tensor
 
 from stillery.models.family import family_of
+from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded
-from stillery.models.trace import accepted_inputs, trace
-from stillery.parts import represent
+from stillery.models.outputs import Wanted
+from stillery.models.trace import trace
+from stillery.parts import represent_relations as relations
 
 
 @torch.no_grad()
@@ -18,7 +20,7 @@ def test_scores_give_the_models_own_attention_maps(teacher: Loaded, batch: dict[
     if not family_of(model.config, "teacher").plain_scores:
         pytest.skip("this family's scores hold more than queries and keys; it is refused")
     layers = [1, 2, 4]
-    shown = trace(model, batch, query=layers, key=layers).encoder
+    shown = trace(model, batch, Wanted(query=layers, key=layers)).encoder
     assert not shown.hidden and set(shown.query) == set(layers)
     model.set_attn_implementation("eager")
     try:
@@ -27,7 +29,7 @@ def test_scores_give_the_models_own_attention_maps(teacher: Loaded, batch: dict[
         model.set_attn_implementation("sdpa" if model.config.model_type != "mpnet" else "eager")
     real = batch["attention_mask"].bool()
     for layer in layers:
-        maps = represent.attention_maps.show(shown, layer)
+        maps = relations.attention_maps.extract(shown, layer)
         for row in range(len(real)):
             ours, theirs = (found[row][:, real[row]] for found in (maps.values, own[layer - 1]))
             torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
@@ -37,7 +39,7 @@ def test_scores_give_the_models_own_attention_maps(teacher: Loaded, batch: dict[
 def test_values_are_the_maps_of_the_layers_input(teacher: Loaded, batch: dict[str, Tensor]) -> None:
     model = teacher.model
     family = family_of(model.config, "teacher")
-    shown = trace(model, batch, [1, 2], query=[2], key=[2], value=[2, 3]).encoder
+    shown = trace(model, batch, Wanted(hidden=[1, 2], query=[2], key=[2], value=[2, 3])).encoder
     assert set(shown.value) == {2, 3}
     module = family.layer_modules(model)[1]
     for path, found in zip(family.projections, (shown.query, shown.key, shown.value), strict=True):
@@ -59,6 +61,6 @@ def test_a_change_of_the_embeddings_reaches_every_layer(teacher: Loaded, batch: 
 def test_the_feature_is_what_the_classifier_receives(teacher: Loaded, batch: dict[str, Tensor]) -> None:
     from stillery.models.projected_head import final_linear
 
-    shown = trace(teacher.model, batch, feature=[4])
+    shown = trace(teacher.model, batch, Wanted(feature=[4]))
     linear = final_linear(teacher.model)
     torch.testing.assert_close(linear(shown.encoder.feature[4]), shown.logits)

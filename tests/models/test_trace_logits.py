@@ -14,14 +14,16 @@ import torch
 from torch import Tensor
 
 from stillery.models.load import Loaded
-from stillery.models.trace import Wanted, trace
+from stillery.models.outputs import Wanted
+from stillery.models.trace import trace
 
 FAMILIES = ("t5", "bart", "gpt2", "llama")
 
 CHILD = """
 import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-from stillery.models.trace import Wanted, trace
+from stillery.models.outputs import Wanted
+from stillery.models.trace import trace
 ids = torch.tensor([[5, 6, 7, 8]])
 inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
 found = {}
@@ -30,7 +32,7 @@ for folder in sys.argv[1:]:
     auto = AutoModelForSeq2SeqLM if name in ("t5", "bart") else AutoModelForCausalLM
     model = auto.from_pretrained(folder)
     with torch.autocast("cpu", torch.bfloat16):
-        logits = trace(model, inputs, decoder=Wanted(hidden=[1])).logits
+        logits = trace(model, inputs, {"decoder": Wanted(hidden=[1])}).logits
     logits.float().logsumexp(-1).sum().backward()
     found[name] = [str(logits.dtype), model.get_output_embeddings().weight.grad.abs().sum().item() > 0]
 print(json.dumps(found))
@@ -68,7 +70,7 @@ def test_nothing_is_kept_for_a_next_token(writer: Loaded, texts: dict[str, Tenso
     kept: list[Any] = []
     handle = writer.model.base_model.register_forward_hook(lambda _, __, output: kept.append(output.past_key_values))
     try:
-        trace(writer.model, texts, decoder=Wanted(hidden=[1]))
+        trace(writer.model, texts, {"decoder": Wanted(hidden=[1])})
     finally:
         handle.remove()
     assert kept == [None]

@@ -10,9 +10,12 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
+from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded
-from stillery.models.trace import Stack, Wanted, accepted_inputs, trace
+from stillery.models.outputs import Stack, Wanted
+from stillery.models.trace import trace
 from stillery.parts import distance, represent
+from stillery.parts import represent_relations as relations
 
 
 def every(model: PreTrainedModel, **options: Any) -> dict[str, Wanted]:
@@ -34,7 +37,7 @@ def own(model: PreTrainedModel, inputs: dict[str, Tensor], what: str) -> dict[st
 def test_every_state_of_every_stack_is_the_models_own(writer: Loaded, texts: dict[str, Tensor]) -> None:
     model = writer.model
     plain = model(**accepted_inputs(model, texts)).logits
-    shown = trace(model, texts, **every(model))
+    shown = trace(model, texts, every(model))
     assert torch.equal(shown.logits, plain)
     expected = own(model, texts, "hidden_states")
     assert (shown.encoder is None) == (kind_of(model.config) == "decoder")
@@ -50,7 +53,7 @@ def test_the_raw_last_state_becomes_the_last_state_through_the_final_norm(
     writer: Loaded, texts: dict[str, Tensor]
 ) -> None:
     model = writer.model
-    plain, raw = trace(model, texts, **every(model)), trace(model, texts, **every(model, raw_last=True))
+    plain, raw = trace(model, texts, every(model)), trace(model, texts, every(model, raw_last=True))
     for name in stacks_of(model.config):
         path, depth = layout_of(model.config, name).norm, sizes(model.config, name).layers
         before, after = raw.stack(name).hidden[depth], plain.stack(name).hidden[depth]
@@ -67,7 +70,7 @@ def test_the_raw_last_state_becomes_the_last_state_through_the_final_norm(
 def test_scores_give_the_attention_of_each_stack(writer: Loaded, texts: dict[str, Tensor]) -> None:
     model = writer.model
     layers = {name: range(1, sizes(model.config, name).layers + 1) for name in stacks_of(model.config)}
-    shown = trace(model, texts, **{name: Wanted(query=layers[name], key=layers[name]) for name in layers})
+    shown = trace(model, texts, {name: Wanted(query=layers[name], key=layers[name]) for name in layers})
     model.set_attn_implementation("eager")
     try:
         expected = own(model, texts, "attentions")
@@ -77,7 +80,7 @@ def test_scores_give_the_attention_of_each_stack(writer: Loaded, texts: dict[str
         stack = shown.stack(name)
         assert stack.causal == (name == "decoder")
         for layer in layers[name]:
-            maps, real = represent.attention_maps.show(stack, layer), stack.mask.bool()
+            maps, real = relations.attention_maps.extract(stack, layer), stack.mask.bool()
             for row in range(len(real)):
                 ours, theirs = (found[row][:, real[row]] for found in (maps.values, expected[name][layer - 1]))
                 torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=1e-5)
@@ -94,7 +97,7 @@ def test_cross_attention_is_of_the_decoders_tokens_to_the_encoders(make_writer: 
             "attention_mask": torch.tensor([[1, 1, 1, 1, 1], [1, 1, 1, 0, 0]]),
             "labels": torch.tensor([[11, 12, 13], [14, 15, -100]]),
         }
-        stack = trace(model, inputs, decoder=Wanted(cross_query=[1, 3], cross_key=[1, 3], cross_value=[2])).decoder
+        stack = trace(model, inputs, {"decoder": Wanted(cross_query=[1, 3], cross_key=[1, 3], cross_value=[2])}).decoder
         assert stack is not None and not stack.hidden and not stack.query
         assert set(stack.cross_query) == set(stack.cross_key) == {1, 3} and set(stack.cross_value) == {2}
         assert torch.equal(stack.cross_mask, inputs["attention_mask"])
@@ -118,9 +121,9 @@ def test_what_a_token_does_not_look_at_does_not_count(make_writer: Any) -> None:
     ids = torch.tensor([[5, 6, 7, 8], [9, 10, 4, 4]])
     mask = torch.tensor([[1, 1, 1, 1], [1, 1, 0, 0]])
     stack = trace(
-        make_writer("llama"), {"input_ids": ids, "attention_mask": mask}, query=[1], key=[1], value=[1]
+        make_writer("llama"), {"input_ids": ids, "attention_mask": mask}, Wanted(query=[1], key=[1], value=[1])
     ).stack()
-    view = represent.attention.show(stack, 1)
+    view = relations.attention.extract(stack, 1)
     looked_at = torch.tensor([[1, 0, 0, 0], [1, 1, 0, 0], [1, 1, 1, 0], [1, 1, 1, 1]]).bool()
     assert torch.equal(view.key_mask[0, 0], looked_at) and torch.equal(view.key_mask[1, 0, 1], mask[1].bool())
     behind = view.values.masked_fill(~view.key_mask.expand_as(view.values), 30.0)
@@ -130,14 +133,14 @@ def test_what_a_token_does_not_look_at_does_not_count(make_writer: Any) -> None:
     # Relations are made between as many heads as there are of keys and values.
     heads = {"query_relations": 4, "key_relations": 2, "value_relations": 2}
     for name, count in heads.items():
-        assert getattr(represent, name).show(stack, 1).values.shape == (2, count, 4, 4)
+        assert getattr(represent, name).extract(stack, 1).values.shape == (2, count, 4, 4)
 
 
 @torch.no_grad()
 def test_queries_keys_and_values_are_what_a_layers_maps_give(writer: Loaded, texts: dict[str, Tensor]) -> None:
     model = writer.model
     for name in stacks_of(model.config):
-        shown = trace(model, texts, **{name: Wanted(query=[2], key=[2], value=[2], hidden=[1])}).stack(name)
+        shown = trace(model, texts, {name: Wanted(query=[2], key=[2], value=[2], hidden=[1])}).stack(name)
         has, module = sizes(model.config, name), layer_modules(model, name)[1]
         norm = {"t5": "layer.0.layer_norm", "mt5": "layer.0.layer_norm", "gpt2": "ln_1", "bart": None}.get(
             model.config.model_type, "input_layernorm"
@@ -167,16 +170,16 @@ def test_padding_changes_nothing(writer: Loaded, texts: dict[str, Tensor]) -> No
         left = {"input_ids": torch.cat([torch.full((1, 4), pad), single["input_ids"]], 1),
                 "attention_mask": torch.tensor([[0] * 4 + [1] * real])}  # fmt: skip
         batches.append(left)
-    alone = trace(model, single, **every(model, key=[1, 2], query=[1, 2]))
+    alone = trace(model, single, every(model, key=[1, 2], query=[1, 2]))
     for batch in batches:
-        shown = trace(model, batch, **every(model, key=[1, 2], query=[1, 2]))
+        shown = trace(model, batch, every(model, key=[1, 2], query=[1, 2]))
         for name in stacks_of(model.config):
             ours, theirs = shown.stack(name), alone.stack(name)
             counts = ours.mask[-1].bool()
             assert counts.sum() == theirs.mask.sum() == theirs.mask.numel()
             for layer, state in theirs.hidden.items():
                 torch.testing.assert_close(ours.hidden[layer][-1][counts], state[0], atol=1e-5, rtol=1e-4)
-            maps, expected = (represent.attention_maps.show(stack, 2).values for stack in (ours, theirs))
+            maps, expected = (relations.attention_maps.extract(stack, 2).values for stack in (ours, theirs))
             torch.testing.assert_close(maps[-1][:, counts][:, :, counts], expected[0], atol=1e-5, rtol=1e-4)
         tokens = shown.stack("decoder").mask[-1].bool()
         torch.testing.assert_close(shown.logits[-1][tokens], alone.logits[0], atol=1e-4, rtol=1e-4)
@@ -237,26 +240,26 @@ def test_the_start_token_is_real_unless_it_is_dropped(make_writer: Any) -> None:
 @torch.no_grad()
 def test_changed_embeddings_reach_the_layers_of_their_stack(writer: Loaded, texts: dict[str, Tensor]) -> None:
     model, wanted = writer.model, every(writer.model)
-    plain = trace(model, texts, **wanted)
-    assert torch.equal(trace(model, texts, **wanted, change=lambda states: states.clone()).logits, plain.logits)
+    plain = trace(model, texts, wanted)
+    assert torch.equal(trace(model, texts, wanted, change=lambda states: states.clone()).logits, plain.logits)
     first = stacks_of(model.config)[0]
-    swapped = trace(model, texts, **wanted, change=lambda states: states.flip(0))
+    swapped = trace(model, texts, wanted, change=lambda states: states.flip(0))
     assert torch.equal(swapped.stack(first).hidden[0], plain.stack(first).hidden[0].flip(0))
     assert not torch.allclose(swapped.stack(first).hidden[1], plain.stack(first).hidden[1])
     assert not torch.allclose(swapped.logits, plain.logits)
     if first == "encoder":
         assert torch.equal(swapped.decoder.hidden[0], plain.decoder.hidden[0])
-        both = trace(model, texts, **wanted, decoder_change=lambda states: states.flip(0))
+        both = trace(model, texts, wanted, change={"decoder": lambda states: states.flip(0)})
         assert torch.equal(both.decoder.hidden[0], plain.decoder.hidden[0].flip(0))
         assert torch.equal(both.encoder.hidden[4], plain.encoder.hidden[4])
 
 
 @torch.no_grad()
 def test_the_first_stack_is_meant_where_none_is_named(writer: Loaded, texts: dict[str, Tensor]) -> None:
-    shown = trace(writer.model, texts, [0, 4], value=[2])
+    shown = trace(writer.model, texts, Wanted(hidden=[0, 4], value=[2]))
     first = stacks_of(writer.model.config)[0]
     assert set(shown.stack().hidden) == {0, 4} and shown.stack() is shown.stack(first)
-    named = trace(writer.model, texts, **{first: Wanted(hidden=[0, 4], value=[2])}).stack(first)
+    named = trace(writer.model, texts, {first: Wanted(hidden=[0, 4], value=[2])}).stack(first)
     assert torch.equal(named.hidden[4], shown.stack().hidden[4]) and torch.equal(named.value[2], shown.stack().value[2])
 
 
@@ -265,12 +268,12 @@ def test_what_a_model_cannot_show_is_refused(make_writer: Any, make: Any) -> Non
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
     gpt2, t5, bert = make_writer("gpt2"), make_writer("t5"), make("bert")
     refused = [
-        (gpt2, {"encoder": Wanted(hidden=[1])}, "has no encoder"),
-        (gpt2, {"decoder": Wanted(cross_key=[1])}, "no cross attention"),
-        (t5, {"encoder": Wanted(cross_query=[1])}, "no cross attention"),
-        (t5, {"decoder": Wanted(feature=[3])}, "no classifier"),
-        (bert, {"decoder_change": torch.neg}, "has no decoder"),
-        (t5, {"layers": [1], "encoder": Wanted(hidden=[1])}, "given twice"),
+        (gpt2, {"wanted": {"encoder": Wanted(hidden=[1])}}, "has no encoder"),
+        (gpt2, {"wanted": {"decoder": Wanted(cross_key=[1])}}, "no cross attention"),
+        (t5, {"wanted": {"encoder": Wanted(cross_query=[1])}}, "no cross attention"),
+        (t5, {"wanted": {"decoder": Wanted(feature=[3])}}, "no classifier"),
+        (bert, {"change": {"decoder": torch.neg}}, "has no decoder"),
+        (t5, {"wanted": {"middle": Wanted(hidden=[1])}}, "has no middle"),
     ]
     for model, asked, said in refused:
         with pytest.raises(ValueError, match=said):
@@ -283,7 +286,7 @@ def test_gradients_flow_through_the_decoder_to_the_encoder(make_writer: Any) -> 
     for name in ("t5", "bart"):
         model = make_writer(name)
         inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}
-        trace(model, inputs, decoder=Wanted(hidden=[2])).decoder.hidden[2].square().sum().backward()
+        trace(model, inputs, {"decoder": Wanted(hidden=[2])}).decoder.hidden[2].square().sum().backward()
         moved = {stack: [any(p.grad is not None and bool(p.grad.any()) for p in layer.parameters())
                          for layer in layer_modules(model, stack)] for stack in ("encoder", "decoder")}  # fmt: skip
         assert moved == {"encoder": [True] * 4, "decoder": [True, True, False]}

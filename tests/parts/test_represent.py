@@ -9,8 +9,9 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from stillery.models.trace import Stack
+from stillery.models.outputs import Stack
 from stillery.parts import distance, represent
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Representation, View
 
 LENGTHS = (5, 3, 1)
@@ -18,15 +19,15 @@ ONE_LAYER = [
     represent.cls,
     represent.tokens,
     represent.pool,
-    represent.attention,
-    represent.attention_maps,
-    represent.query_relations,
-    represent.key_relations,
-    represent.value_relations,
-    represent.with_relation_heads(represent.value_relations, 3),
+    relations.attention,
+    relations.attention_maps,
+    relations.query_relations,
+    relations.key_relations,
+    relations.value_relations,
+    relations.with_relation_heads(relations.value_relations, 3),
     represent.samples,
-    represent.word_relations,
-    represent.layer_relations,
+    relations.word_relations,
+    relations.layer_relations,
 ]
 UNMASKED = [represent.unmasked_pool, represent.unmasked_tokens]
 
@@ -44,7 +45,7 @@ def stack_of(seed: int, tokens: int = 5, filler: float = 0.0) -> Stack:
 
 
 def shown(what: Representation, stack: Stack) -> View:
-    return what.show(stack, (0, 1, 2) if what.joint else 2)
+    return what.extract(stack, (0, 1, 2) if what.joint else 2)
 
 
 def measured(what: Representation, measure, student: Stack, teacher: Stack) -> torch.Tensor:
@@ -84,24 +85,26 @@ def test_gradients_reach_the_states_and_not_the_padding(what: Representation) ->
 def test_golden_16_pooling() -> None:
     states = torch.tensor([[[1.0, 1], [3, 3], [9, 9]]])
     stack = Stack(hidden={1: states}, mask=torch.tensor([[1, 1, 0]]), heads=1, depth=1)
-    assert represent.pool.show(stack, 1).values.tolist() == [[2, 2]]
-    assert represent.unmasked_pool.show(stack, 1).values[0].tolist() == pytest.approx([4.3333, 4.3333], abs=1e-4)
-    assert represent.cls.show(stack, 1).values.tolist() == [[1, 1]]
+    assert represent.pool.extract(stack, 1).values.tolist() == [[2, 2]]
+    assert represent.unmasked_pool.extract(stack, 1).values[0].tolist() == pytest.approx([4.3333, 4.3333], abs=1e-4)
+    assert represent.cls.extract(stack, 1).values.tolist() == [[1, 1]]
 
 
 def test_attention_is_the_scaled_product_per_head_and_the_familys_bias() -> None:
     stack = stack_of(0)
-    view = represent.attention.show(stack, 1)
+    view = relations.attention.extract(stack, 1)
     assert view.values.shape == (3, 4, 5, 5)
     query, key = (side[1][0].double().numpy() for side in (stack.query, stack.key))
     head = query[:, 3:6] @ key[:, 3:6].T / np.sqrt(3)
     np.testing.assert_allclose(view.values[0, 1].numpy(), head, rtol=1e-5, atol=1e-6)
     bias = torch.randn(1, 4, 5, 5)
-    torch.testing.assert_close(represent.attention.show(replace(stack, bias={1: bias}), 1).values, view.values + bias)
+    torch.testing.assert_close(
+        relations.attention.extract(replace(stack, bias={1: bias}), 1).values, view.values + bias
+    )
 
 
 def test_attention_maps_are_probabilities_over_real_keys() -> None:
-    maps = represent.attention_maps.show(stack_of(0), 1).values
+    maps = relations.attention_maps.extract(stack_of(0), 1).values
     torch.testing.assert_close(maps.sum(-1), torch.ones(3, 4, 5))
     assert maps[1, :, :, 3:].abs().sum() == 0 and maps[2, :, :, 0].eq(1).all()
 
@@ -109,15 +112,15 @@ def test_attention_maps_are_probabilities_over_real_keys() -> None:
 def test_relation_heads_merge_and_cut() -> None:
     """As many maps as relation heads, from the merged states: one head is the plain product of whole states."""
     stack = stack_of(0)
-    one = represent.with_relation_heads(represent.value_relations, 1).show(stack, 2).values
+    one = relations.with_relation_heads(relations.value_relations, 1).extract(stack, 2).values
     value = stack.value[2]
     torch.testing.assert_close(one[:, 0], value @ value.transpose(1, 2) / 12**0.5)
-    own = represent.with_relation_heads(represent.value_relations, 4).show(stack, 2).values
-    torch.testing.assert_close(own, represent.value_relations.show(stack, 2).values)
+    own = relations.with_relation_heads(relations.value_relations, 4).extract(stack, 2).values
+    torch.testing.assert_close(own, relations.value_relations.extract(stack, 2).values)
 
 
 def test_samples_are_cosines_between_pooled_examples() -> None:
     stack = stack_of(0)
     pooled = np.stack([stack.hidden[2][e, :n].double().numpy().mean(0) for e, n in enumerate(LENGTHS)])
     pooled /= np.linalg.norm(pooled, axis=1, keepdims=True)
-    np.testing.assert_allclose(represent.samples.show(stack, 2).values.numpy(), pooled @ pooled.T, atol=1e-6)
+    np.testing.assert_allclose(represent.samples.extract(stack, 2).values.numpy(), pooled @ pooled.T, atol=1e-6)

@@ -11,7 +11,7 @@ from scipy.spatial.distance import cdist, jensenshannon
 from scipy.special import log_softmax, rel_entr, softmax
 
 from stillery import methods
-from stillery.parts import distance, divergence, mix, pair
+from stillery.parts import distance, divergence, mix, transport
 
 STATES = (distance.mse, distance.normalised_mse, distance.cosine)
 PREDICTIONS = (divergence.kl, divergence.reverse_kl, divergence.js, divergence.tvd, divergence.soft_ce)
@@ -46,7 +46,7 @@ def test_signatures() -> None:
             ("temperature", 1.0),
             ("square", True),
         ]
-    assert [name for name, _ in arguments(pair.transport_plan)] == ["cost", "student_weights", "teacher_weights"]
+    assert [name for name, _ in arguments(transport.transport_plan)] == ["cost", "student_weights", "teacher_weights"]
     assert [name for name, _ in arguments(mix.mixup)] == ["embeddings", "lam", "partner"]
     assert [name for name, _ in arguments(methods.terms)][:5] == ["name", "student", "teacher", "batch", "clock"]
 

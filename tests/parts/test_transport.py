@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.parts.pair import transport_plan
+from stillery.parts.transport import transport_plan
 
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 8))
 seeds = st.integers(0, 10_000)

@@ -27,11 +27,16 @@ from stillery.progress import console
 from stillery.train.data import TrainingData
 from stillery.train.loop import accelerator_for
 from stillery.train.teacher import LiveTeacher
-from stillery.train.teacher_cache.cache import TeacherStore
-from stillery.train.teacher_cache.contents import What
+from stillery.train.teacher_cache.cache import TeacherCache
+from stillery.train.teacher_cache.contents import CachedArray
 
-LOGITS, FIRST, MEAN = What("logits"), What("first"), What("mean")
-KD, PKD, RAIL, LAYERS = {LOGITS}, {LOGITS, FIRST}, {LOGITS, MEAN}, {LOGITS, What("hidden", 2), What("hidden", 4)}
+LOGITS, FIRST, MEAN = CachedArray("logits"), CachedArray("first"), CachedArray("mean")
+KD, PKD, RAIL, LAYERS = (
+    {LOGITS},
+    {LOGITS, FIRST},
+    {LOGITS, MEAN},
+    {LOGITS, CachedArray("hidden", 2), CachedArray("hidden", 4)},
+)
 ARRAYS = [LAYERS, KD, PKD, RAIL, PKD | RAIL, LAYERS, {FIRST}, PKD]
 WAIT = {"together": 60.0, "killed": 60.0, "stopped": 4.0}
 BATCH_SECONDS = 0.03
@@ -40,7 +45,7 @@ BATCH_SECONDS = 0.03
 def fill(scene: str, number: int, cache: Cache, teacher: Loaded, data: TrainingData, at: Callable[[], object]) -> None:
     """One process; it calls `at` when it has filled a block."""
     said = console.file = io.StringIO()
-    store = TeacherStore(
+    store = TeacherCache(
         cache, LiveTeacher(teacher.model), data, frozenset(ARRAYS[number]),
         dtype="fp32", accelerator=accelerator_for("fp32"), run=f"run {number}",
     )  # fmt: skip

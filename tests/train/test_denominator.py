@@ -12,22 +12,25 @@ from transformers import PreTrainedModel
 
 from stillery import declare
 from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.models.load import Loaded
+from stillery.models.trace import Trace
 from stillery.parts import distance, load, pair, represent
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.train.check import check_stages
 from stillery.train.denominator import rows_of
 from stillery.train.loop import TrainingData
-from stillery.train.objective import Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]
 
 load()
-SHOWN = {one.word: one.part for one in declare.declared("representation")} | {"maps": represent.attention_maps}
+SHOWN = {one.word: one.part for one in declare.declared("representation")} | {"maps": relations.attention_maps}
 
 
 def written_like_mse(student, teacher, mask=None, reduction="mean", key_mask=None):
@@ -79,23 +82,27 @@ def parts_and_whole(
         stage = Stage(matches=(match,), hard_weight=0.0)
         check_stages([stage], teacher_sizes, teacher_sizes, Clock())
         objective = Objective(student, [stage], teacher=teacher_sizes, seed=0, examples=64)
-        needs = needs_of(stage, objective.between[0], Clock(), "plain")[1]
+        plan = objective.plan(Clock())
+
+        def micro_batch(part: np.ndarray, share: dict[str, float]) -> MicroBatch:
+            batch = collate(sentences, tokens, part, 0)
+            return MicroBatch(batch=batch, share=share, places=torch.from_numpy(batch.index))
+
+        def shown(one: MicroBatch) -> dict[str, Trace]:
+            return {"plain": live(one.batch.inputs, plan.teacher["plain"])}
 
         def value(part: np.ndarray, share: dict[str, float], counts=None) -> float:
-            batch = collate(sentences, tokens, part, 0)
-            shown = {"plain": live(batch.inputs, needs)}
+            one = micro_batch(part, share)
             with torch.no_grad():
-                losses = objective(batch.inputs, batch.labels, shown, Clock(), share, counts=counts)
+                losses = objective(plan, one, shown(one), counts=counts)
             return losses.terms["m"].item()
 
         total, cuts = data.rows(index), np.array_split(index, [5, 6, 20])
         shares = [{name: count / total[name] for name, count in data.rows(cut).items()} for cut in cuts]
         counts = None
-        if objective.counts_itself(0):
-            batches = [collate(sentences, tokens, cut, 0) for cut in cuts]
-            each = [
-                objective.counts_of(one.inputs, {"plain": live(one.inputs, needs)}, Clock(), None) for one in batches
-            ]
+        if plan.counted:
+            batches = [micro_batch(cut, share) for cut, share in zip(cuts, shares, strict=True)]
+            each = [objective.counts_of(plan, one, shown(one)) for one in batches]
             counts = {"m": sum(one["m"] for one in each)}
         found = sum(value(cut, share, counts) for cut, share in zip(cuts, shares, strict=True))
         return found, value(index, dict.fromkeys(total, 1.0))
@@ -139,17 +146,17 @@ def test_what_somebody_else_writes_adds_up_or_is_refused(shown: str, how, parts_
 @pytest.mark.parametrize(
     ("what", "how", "rows"),
     [
-        (represent.attention_maps, written_like_mse, "pairs"),
-        (represent.attention, written_like_mse, "pairs"),
-        (represent.attention, distance.mse, "pairs"),
-        (represent.attention, distance.kl, "tokens"),
+        (relations.attention_maps, written_like_mse, "pairs"),
+        (relations.attention, written_like_mse, "pairs"),
+        (relations.attention, distance.mse, "pairs"),
+        (relations.attention, distance.kl, "tokens"),
         (represent.tokens, written_like_mse, "tokens"),
         (represent.pool, written_like_mse, "examples"),
-        (represent.attention, summed, "pairs"),
+        (relations.attention, summed, "pairs"),
         (represent.tokens, of_large, "counted"),
         (represent.tokens, added, "sum"),
         (represent.tokens, partial(distance.kl, reduction="batchmean"), "tokens"),
-        (represent.attention, distance.released_attention_mse, "examples"),
+        (relations.attention, distance.released_attention_mse, "examples"),
         (represent.samples, distance.mse, "examples"),
         (represent.pool, torch.nn.functional.l1_loss, "examples"),
     ],
@@ -161,9 +168,9 @@ def test_what_a_mean_is_over_is_found(what: Representation, how, rows: str) -> N
 @pytest.mark.parametrize(
     ("what", "how", "words"),
     [
-        (represent.attention, distance.normalised_mse, "padded keys to leave out; use the distance mse or kl"),
-        (represent.attention, distance.contrastive, "padded keys to leave out"),
-        (represent.word_relations, distance.mse, "use --reduction rowmean or batchmean"),
+        (relations.attention, distance.normalised_mse, "padded keys to leave out; use the distance mse or kl"),
+        (relations.attention, distance.contrastive, "padded keys to leave out"),
+        (relations.word_relations, distance.mse, "use --reduction rowmean or batchmean"),
         (represent.tokens, torch.nn.functional.l1_loss, "changes when a step is cut"),
         (represent.pool, lambda student, teacher: (student - student.mean(0)).abs().mean(), "changes when a step"),
         (represent.pool, lambda student: 0, "fails on a small batch: TypeError"),

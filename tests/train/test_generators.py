@@ -16,21 +16,22 @@ from transformers import PreTrainedModel
 
 from stillery import methods
 from stillery.errors import UserError
-from stillery.losses import Mixed, stage_terms
+from stillery.losses import BatchFacts, Mixed, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.overrides import Switches, switched
-from stillery.parts import represent
+from stillery.parts import represent_relations as relations
 from stillery.parts.choices import DIVERGENCES, PAIRINGS
 from stillery.parts.divergence import DIVERGENCES as PLAIN
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.stacks import on_stacks
 from stillery.train import checkpoint
 from stillery.train.check import check_stages
-from stillery.train.loop import accelerator_for, train
-from stillery.train.objective import pairs_of, shown_by
+from stillery.train.loop import Sources, accelerator_for, train
 from stillery.train.optimiser import adamw
+from stillery.train.outputs import outputs_of
 from stillery.train.settings import Training
+from stillery.train.step_plan import pairs_of
 from stillery.train.teacher import LiveTeacher
 
 STRATEGIES = ("layer-forward", "layer-reverse", "layer-all-to-one", "layer-random")
@@ -67,7 +68,7 @@ def run(lesson: Lesson, data, folder: Path, resume: bool = False, **settings: An
     chosen = Training(**{"epochs": 4, "batch_size": 8, "lr": 1e-2, "log_every": 1, "warmup": 0.0} | settings)
     folder.mkdir(parents=True, exist_ok=True)
     train(
-        lesson.objective, data, chosen, accelerator=accelerator_for("fp32"), teacher=lesson.teacher, score=None,
+        lesson.objective, Sources(data=data, teacher=lesson.teacher), chosen, accelerator=accelerator_for("fp32"),
         folder=folder, resume=resume,
     )  # fmt: skip
     return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
@@ -236,7 +237,7 @@ def test_attention_on_relation_heads() -> None:
         maps = []
         for model, layer in ((student, 2), (teacher, 4)):
             wanted = Wanted(**{name: {layer} for name in names})
-            shown = shown_by(model, batch.inputs, {"decoder": wanted}).decoder
+            shown = outputs_of(model, batch.inputs, {"decoder": wanted}).decoder
             query, key = (getattr(shown, name)[layer].detach().double() for name in names)
             query, key = (part.unflatten(-1, (12, -1)).transpose(1, 2) for part in (query, key))
             scores = query @ key.transpose(-1, -2) / query.shape[-1] ** 0.5
@@ -277,8 +278,8 @@ def test_rows_are_counted_before_there_are_tensors(family: str) -> None:
     mixed = Mixed(lam=drawn[0], partner=torch.tensor(drawn[1]))
     student = writer(family)
     for prefix, shown in (
-        ("", shown_by(student, batch.inputs, {})),
-        ("mixed ", shown_by(student, batch.inputs, {}, mixed)),
+        ("", outputs_of(student, batch.inputs, {})),
+        ("mixed ", outputs_of(student, batch.inputs, {}, mixed)),
     ):
         stacks = {"": shown.encoder, "decoder ": shown.decoder}
         for name, stack in stacks.items():
@@ -292,7 +293,7 @@ def test_rows_are_counted_before_there_are_tensors(family: str) -> None:
         if shown.encoder is not None:
             crossed = shown.encoder.mask.sum(1) * shown.decoder.mask.sum(1)
             assert counted[f"{prefix}cross pairs"] == crossed.sum()
-    assert counted["targets"] == (shown_by(student, batch.inputs, {}).targets != -100).sum()
+    assert counted["targets"] == (outputs_of(student, batch.inputs, {}).targets != -100).sum()
     assert counted["examples"] == 4
 
 
@@ -352,11 +353,11 @@ def test_accumulating_4_times_8_equals_32_at_once(name: str, family: str, tmp_pa
 def test_prompts_are_never_scored() -> None:
     student, teacher, data = writer("gpt2", seed=1), writer("gpt2", seed=2), texts("gpt2", 6)
     batch = batch_of(data, pad_to=8)
-    shown = shown_by(student, batch.inputs, {})
+    shown = outputs_of(student, batch.inputs, {})
     stage = methods.build("kd").stages[0]
     leaf = replace(shown, logits=shown.logits.detach().requires_grad_())
     terms = stage_terms(
-        stage, {"plain": leaf}, {"plain": shown_by(teacher, batch.inputs, {})}, None, Clock(), kind="text"
+        stage, [], {"plain": leaf}, {"plain": outputs_of(teacher, batch.inputs, {})}, BatchFacts(kind="text"), Clock()
     )
     slopes = torch.autograd.grad(terms["hard"] + terms["soft"], leaf.logits)[0].abs().sum(-1) > 0
     for row, (prompt, whole) in enumerate(zip(data.tokens.prompt_lengths, data.tokens.decoder_lengths, strict=True)):
@@ -383,12 +384,12 @@ def test_both_stacks_are_mixed_alike() -> None:
     student, batch = writer("t5", seed=1), batch_of(texts("t5"), pad_to=4)
     needs = {stack: Wanted(hidden={0, 2}) for stack in ("encoder", "decoder")}
     mixed = Mixed(lam=0.3, partner=torch.arange(8).flip(0))
-    plain, changed = shown_by(student, batch.inputs, needs), shown_by(student, batch.inputs, needs, mixed)
+    plain, changed = outputs_of(student, batch.inputs, needs), outputs_of(student, batch.inputs, needs, mixed)
     for stack in ("encoder", "decoder"):
         before, after = plain.stack(stack), changed.stack(stack)
         torch.testing.assert_close(after.hidden[0], mixed(before.hidden[0]))
         assert torch.equal(after.mask, before.mask | before.mask.flip(0))
-    alone = shown_by(student, batch.inputs, needs, Mixed(lam=1.0, partner=mixed.partner))
+    alone = outputs_of(student, batch.inputs, needs, Mixed(lam=1.0, partner=mixed.partner))
     for stack in ("encoder", "decoder"):
         real = plain.stack(stack).mask.bool()
         torch.testing.assert_close(alone.stack(stack).hidden[2][real], plain.stack(stack).hidden[2][real])
@@ -514,12 +515,12 @@ def test_what_models_cannot_do_is_found_before_the_first_step() -> None:
         five, t5, more_heads
     )
     gpt2, llama = writer("gpt2"), writer("llama")
-    crossed = replace(attention.stages[0].matches[2], represent=represent.cross_attention)
+    crossed = replace(attention.stages[0].matches[2], represent=relations.cross_attention)
     assert "only the decoder of an encoder-decoder" in faults_of(
         Recipe(stages=(Stage(matches=(crossed,)),)), gpt2, gpt2
     )
     encoder = on_stacks(methods.build("layer-forward"), "encoder-decoder", which="encoder")
-    assert "looks at the encoder, which the models do not have" in faults_of(encoder, gpt2, gpt2)
+    assert "compares the encoder, which the models do not have" in faults_of(encoder, gpt2, gpt2)
     gpt2.config.scale_attn_by_inverse_layer_idx = True
     decoder = on_stacks(methods.build("l-ild"), "decoder")
     assert "a gpt2 model hold more than queries and keys" in faults_of(decoder, gpt2, gpt2)
@@ -549,7 +550,7 @@ def test_terms_can_be_recomputed_from_traces(family: str) -> None:
     shown = []
     for model, layers in ((student, {1, 2}), (teacher, {2, 4})):
         wanted = Wanted(hidden={0} | layers, query=layers, key=layers)
-        shown.append(shown_by(model, batch.inputs, dict.fromkeys(stack_sizes(model.config), wanted)))
+        shown.append(outputs_of(model, batch.inputs, dict.fromkeys(stack_sizes(model.config), wanted)))
     assert numbers(methods.terms("u-ild", *shown, batch, Clock())) == pytest.approx(numbers(expected), rel=1e-5)
     text = methods.terms("kd", *shown, batch, Clock())
     assert numbers(text) == pytest.approx(

@@ -15,19 +15,21 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery import methods
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.parts.project import Projection
 from stillery.recipe import Clock, Match, Prediction, Stage
 from stillery.train import guards
-from stillery.train.guard_measures import Measured, Projected, effective_rank, few_of, gradient_shares
-from stillery.train.loop import Outcome, TrainingData, accelerator_for, train
-from stillery.train.microbatches import cut_window
+from stillery.train.guard_measures import Measures, ProjectionRanks, effective_rank, few_of, gradient_shares
+from stillery.train.loop import Monitoring, Outcome, Sources, TrainingData, accelerator_for, train
+from stillery.train.microbatches import split_window
 from stillery.train.objective import Losses, Objective
 from stillery.train.settings import Training
+from stillery.train.stage_clocks import StageSpan
 from stillery.train.step import Step
+from stillery.train.step_plan import StepPlan
 from stillery.train.teacher import LiveTeacher
 from stillery.train.validation import OneAnswer, Scores
 
@@ -38,20 +40,20 @@ FAST = Training(epochs=3, batch_size=8, lr=1e-3, log_every=1, keep="last")
 @pytest.fixture(autouse=True)
 def _often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Look after every second step: an epoch has eight."""
-    monkeypatch.setitem(guards.APART, "cpu", 2)
+    monkeypatch.setitem(guards.STEPS_BETWEEN, "cpu", 2)
 
 
 @pytest.fixture
 def looks(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """The steps that were looked at."""
     found: list[int] = []
-    look = guards.Guards.look
+    check = guards.Guards.check
 
-    def counted(self: guards.Guards, part: Any, clock: Clock) -> list[guards.Warned]:
-        found.append(clock.step)
-        return look(self, part, clock)
+    def counted(self: guards.Guards, plan: StepPlan, part: Any) -> list[guards.GuardWarning]:
+        found.append(plan.clock.step)
+        return check(self, plan, part)
 
-    monkeypatch.setattr(guards.Guards, "look", counted)
+    monkeypatch.setattr(guards.Guards, "check", counted)
     return found
 
 
@@ -61,8 +63,8 @@ def run(
 ) -> Outcome:  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
     return train(
-        objective, data, dataclasses.replace(FAST, **settings), accelerator=accelerator_for("fp32"),
-        teacher=LiveTeacher(teacher.model), score=score, folder=folder, resume=resume,
+        objective, Sources(data=data, teacher=LiveTeacher(teacher.model)), dataclasses.replace(FAST, **settings),
+        accelerator=accelerator_for("fp32"), folder=folder, resume=resume, monitoring=Monitoring(score=score),
     )  # fmt: skip
 
 
@@ -149,17 +151,17 @@ def test_a_share_does_not_depend_on_how_many_examples_are_looked_at_where_a_term
     stage = flat_stage(weight=2e-4)
     summed = dataclasses.replace(stage, matches=(dataclasses.replace(stage.matches[0], reduction="sum", project=None),))
     objective = Objective(student_of(2), [summed], teacher=teacher_sizes, seed=0).eval()
-    (part,) = cut_window(data, np.arange(32), 32, Clock(), None, accelerator_for("fp32"))
+    (part,) = split_window(data, np.arange(32), 32, Clock(), None, accelerator_for("fp32"))
     shares = []
     for one in (part, few_of(part, 16), few_of(part, 8)):
-        losses = steps_of(objective, teacher).losses(one, Clock())
+        losses = steps_of(objective, teacher).losses(objective.plan(Clock()), one)
         shares.append(gradient_shares(losses, list(objective.student.parameters()))["flat"])
     assert 0.2 < shares[0] < 0.9
     assert shares[1:] == pytest.approx([shares[0]] * 2, abs=0.1)
 
 
 def test_few_examples_are_the_same_examples(data: TrainingData, student_of: StudentOf, teacher: Loaded) -> None:
-    (part,) = cut_window(data, np.arange(5, 37), 32, Clock(), None, accelerator_for("fp32"))
+    (part,) = split_window(data, np.arange(5, 37), 32, Clock(), None, accelerator_for("fp32"))
     few = few_of(part, 4)
     again = collate(data.examples, data.tokens, few.batch.index, 0, 1)
     width = again.inputs["input_ids"].shape[1]
@@ -311,14 +313,19 @@ def test_what_is_lost_by_a_projection(
 ) -> None:  # fmt: skip
     objective = Objective(student_of(2), [flat_stage()], teacher=teacher_sizes, seed=0)
     step = steps_of(objective, teacher)
-    (part,) = cut_window(data, np.arange(4), 4, Clock(), None, step.accelerator)
-    kept = guards.Guards(step, 0, length=24, per_epoch=8, graphs=False, advice=guards.Plain())
+    (part,) = split_window(data, np.arange(4), 4, Clock(), None, step.accelerator)
+    # 64 examples by windows of 8 are 8 steps an epoch.
+    span = StageSpan(stage=0, start=0, length=24, window=8, data=data, teacher=None, seed=0)
+    assert span.per_epoch == 8
+    kept = guards.Guards(step, span, graphs=False, advice=guards.PlainAdvice())
     said = []
     for look, (before, after, theirs) in enumerate(ranks):
-        one = Projected(match="flat", pair=0, side="student", before=before, after=after, teacher=theirs, moves=moves)
-        found = Measured(shares={}, weights={"flat": 1.0}, projections=[one])
-        monkeypatch.setattr(guards, "measured", lambda *_, found=found: found)
-        said += [(look, warned.guard) for warned in kept.look(part, Clock(step=look))]
+        one = ProjectionRanks(
+            match="flat", pair=0, side="student", before=before, after=after, teacher=theirs, trained=moves
+        )
+        found = Measures(shares={}, weights={"flat": 1.0}, projections=[one])
+        monkeypatch.setattr(guards, "measure", lambda *_, found=found: found)
+        said += [(look, warned.guard) for warned in kept.check(objective.plan(Clock(step=look)), part)]
     assert said == ([] if at is None else [(at, "projection rank")]), what
 
 

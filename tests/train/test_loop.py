@@ -17,7 +17,7 @@ from stillery.models.family import Sizes
 from stillery.models.load import Loaded
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Match, Stage
-from stillery.train.loop import Outcome, TrainingData, accelerator_for, train
+from stillery.train.loop import Monitoring, Outcome, Sources, TrainingData, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.optimiser import parameter_groups
 from stillery.train.settings import Training
@@ -33,12 +33,11 @@ def run(
     folder.mkdir(parents=True, exist_ok=True)
     return train(
         objective,
-        data,
+        Sources(data=data, teacher=LiveTeacher(teacher.model)),
         settings,
         accelerator=accelerator_for("fp32"),
-        teacher=LiveTeacher(teacher.model),
-        score=score,
         folder=folder,
+        monitoring=Monitoring(score=score),
     )
 
 
@@ -276,11 +275,9 @@ def test_a_later_stage_in_fp16_has_the_gradients_of_fp32(
         folder.mkdir()
         train(
             objective,
-            data,
+            Sources(data=data, teacher=LiveTeacher(teacher.model)),
             FAST,
             accelerator=accelerator_for(precision),
-            teacher=LiveTeacher(teacher.model),
-            score=None,
             folder=folder,
         )
         norms[precision] = [event["gradient_norm"] for event in events(folder, "train")]

@@ -13,17 +13,20 @@ from transformers import PreTrainedModel
 
 from stillery import methods
 from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded
-from stillery.models.trace import Wanted
+from stillery.models.outputs import Wanted
 from stillery.parts import distance, pair, represent
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
 from stillery.train.check import check_stages
-from stillery.train.objective import Losses, Needs, Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Losses, Needs, Objective
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]
@@ -51,11 +54,11 @@ def losses_in(objective: Objective, teacher: LiveTeacher, batch: Batch, clock: C
         shown["mixed"] = teacher(batch.inputs, needs, mixed)
     index = torch.from_numpy(batch.index)
     torch.manual_seed(5)  # a contrast draws its negatives
-    return objective(batch.inputs, batch.labels, shown, clock, share, mixed, index)
+    return objective(objective.plan(clock), MicroBatch(batch=batch, share=share, mixed=mixed, places=index), shown)
 
 
 @pytest.mark.parametrize(
-    ("shown", "enough"), [(represent.cls, True), (represent.pool, False), (represent.key_relations, True)]
+    ("shown", "enough"), [(represent.cls, True), (represent.pool, False), (relations.key_relations, True)]
 )
 def test_the_first_token_of_the_last_state_is_enough_where_a_match_looks_at_no_other(
     shown: Representation, enough: bool, student_of: StudentOf, teacher_sizes: Sizes
@@ -67,7 +70,8 @@ def test_the_first_token_of_the_last_state_is_enough_where_a_match_looks_at_no_o
     ):
         stage = Stage(name="one", matches=matches)
         objective = Objective(student_of(2), [stage], teacher=teacher_sizes, seed=0)
-        for needs in needs_of(stage, objective.between[0], Clock(), "plain"):
+        plan = objective.plan(Clock())
+        for needs in (plan.student["plain"], plan.teacher["plain"]):
             assert needs[None].first_of_last == expected
 
 
@@ -222,7 +226,8 @@ def test_regression_matches_values(teacher_sizes, student_of: StudentOf, teacher
     shown = LiveTeacher(teacher.model)(batch.inputs, everything(0))
     object.__setattr__(shown, "logits", shown.logits[:, :1])
     labels = torch.linspace(0, 5, 8)
-    losses = objective(batch.inputs, labels, {"plain": shown}, Clock(), WHOLE)
+    scored = MicroBatch(batch=replace(batch, labels=labels), share=WHOLE, places=torch.from_numpy(batch.index))
+    losses = objective(objective.plan(Clock()), scored, {"plain": shown})
     with torch.no_grad():
         outputs = student.eval()(**batch.inputs).logits[:, 0]
     assert losses.terms["hard"].item() == pytest.approx(((outputs - labels) ** 2).mean().item(), rel=1e-5)

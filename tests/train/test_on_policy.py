@@ -12,8 +12,8 @@ from tiny_writers import FAMILIES, PAD, Lesson, batch_of, texts, writer
 from stillery import methods
 from stillery.recipe import Clock
 from stillery.train.loop import accelerator_for
-from stillery.train.microbatches import Part
-from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
+from stillery.train.microbatches import MicroBatch
+from stillery.train.on_policy import OnPolicy, is_on_policy, with_generated_targets
 
 END = 2
 # So cold that the likeliest token is always drawn.
@@ -38,13 +38,13 @@ def written_alone(family: str, model, row: int) -> list[int]:
     return found[: found.index(END) + 1] if END in found else found
 
 
-def parts_of(*batches, share=None) -> list[Part]:
-    return [Part(batch=batch, share=share or {}, mixed=None, places=torch.from_numpy(batch.index)) for batch in batches]
+def parts_of(*batches, share=None) -> list[MicroBatch]:
+    return [MicroBatch(batch=batch, share=share or {}, places=torch.from_numpy(batch.index)) for batch in batches]
 
 
 def own_texts(family: str, model, *batches):
     parts = parts_of(*batches, share={"examples": 1 / len(batches)})
-    return on_policy(parts, model, GREEDY, Clock(), accelerator_for("fp32"))
+    return with_generated_targets(parts, model, GREEDY, Clock(), accelerator_for("fp32"))
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -79,7 +79,7 @@ def test_what_is_drawn_does_not_depend_on_the_settings_of_a_checkpoint(family, o
         for name, value in settings.items():
             setattr(model.generation_config, name, value)
         parts = parts_of(batch_of(texts(family), pad_to=8))
-        (part,) = on_policy(parts, model, policy, Clock(), accelerator_for("fp32"))
+        (part,) = with_generated_targets(parts, model, policy, Clock(), accelerator_for("fp32"))
         found.append(part.batch.inputs["labels"])
     assert torch.equal(*found)
 
@@ -90,7 +90,7 @@ def test_a_text_of_its_own_ends_at_any_end(family):
     alone = [written_alone(family, model, row) for row in range(8)]
     other = next(text[2] for text in alone if len(text) > 3)
     policy = replace(GREEDY, end_ids=(END, other))
-    (written,) = on_policy(parts_of(batch), model, policy, Clock(), accelerator_for("fp32"))
+    (written,) = with_generated_targets(parts_of(batch), model, policy, Clock(), accelerator_for("fp32"))
     found = written.batch
     for row, text in enumerate(alone):
         labels = found.inputs["labels"][row]
@@ -103,7 +103,7 @@ def test_a_dropped_start_is_no_row_of_what_was_written():
     model, batches = writer("t5", seed=3), [batch_of(texts("t5"), rows) for rows in (range(5), range(5, 8))]
     policy = replace(GREEDY, drop_start=True)
     parts = parts_of(*batches)
-    written = on_policy(parts, model, policy, Clock(), accelerator_for("fp32"))
+    written = with_generated_targets(parts, model, policy, Clock(), accelerator_for("fp32"))
     counts = [
         [int(n) - 1 for n in (batch.inputs["labels"] != -100).sum(1)] for batch in (part.batch for part in written)
     ]
@@ -129,8 +129,9 @@ def test_own_texts_are_scored_by_the_teacher_and_are_no_labels(family):
     (part,) = own_texts(family, model, batch_of(texts(family)))
     batch = part.batch
     with_labels = lesson.losses(batch).terms
-    shown = {"plain": lesson.teacher(batch.inputs, _needs(lesson))}
-    terms = lesson.objective(batch.inputs, None, shown, _clock(), _whole(), None, None, True).terms
+    plan = lesson.objective.plan(_clock())
+    shown = {"plain": lesson.teacher(batch.inputs, plan.teacher["plain"])}
+    terms = lesson.objective(plan, replace(part, share=_whole()), shown).terms
     assert "hard" not in terms and terms.keys() == with_labels.keys() - {"hard"}
     for name, term in terms.items():
         assert term.item() == pytest.approx(with_labels[name].item(), rel=1e-6)
@@ -146,12 +147,6 @@ def _whole():
     return Whole()
 
 
-def _needs(lesson: Lesson):
-    from stillery.train.objective import needs_of
-
-    return needs_of(lesson.recipe.stages[0], lesson.objective.between[0], _clock(), "plain")[1]
-
-
 def test_the_mode_and_the_settings_of_the_student_stay():
     model = writer("t5", seed=3).train()
     before = model.generation_config.to_dict()
@@ -162,6 +157,6 @@ def test_the_mode_and_the_settings_of_the_student_stay():
 @pytest.mark.parametrize("rate", [0.0, 0.3, 1.0])
 def test_how_often_is_a_function_of_the_clock(rate):
     policy = OnPolicy(rate=rate, max_new_tokens=4, end_ids=(END,), pad_id=PAD)
-    drawn = [writes_itself(policy, Clock(step=step)) for step in range(500)]
-    assert drawn == [writes_itself(policy, Clock(step=step)) for step in range(500)]
+    drawn = [is_on_policy(policy, Clock(step=step)) for step in range(500)]
+    assert drawn == [is_on_policy(policy, Clock(step=step)) for step in range(500)]
     assert abs(np.mean(drawn) - rate) < 0.07

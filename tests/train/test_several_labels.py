@@ -11,12 +11,13 @@ import torch
 from scipy.special import expit
 
 from stillery import methods
-from stillery.data.tokens.batches import collate
+from stillery.data.tokens.collate import collate
 from stillery.errors import ErrorList
 from stillery.jobs.recipe import check_one_class
 from stillery.models.trace import trace
 from stillery.parts.divergence import DIVERGENCES, kl, logit_mse, per_label
 from stillery.recipe import Clock
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher
 
@@ -69,7 +70,8 @@ def losses(objective, teacher, examples, tokens, index, share=1.0):
     batch = collate(examples, tokens, index, 0)
     shown = {"plain": LiveTeacher(teacher.model)(batch.inputs, NOTHING)}
     shares = dict.fromkeys(("examples", "tokens", "pairs"), share)
-    return batch, objective(batch.inputs, batch.labels, shown, Clock(), shares)
+    micro_batch = MicroBatch(batch=batch, share=shares, places=torch.from_numpy(batch.index))
+    return batch, objective(objective.plan(Clock()), micro_batch, shown)
 
 
 def test_the_terms_are_those_of_transformers_and_numpy(student_of, teacher, teacher_sizes, several, tokens) -> None:

@@ -29,15 +29,15 @@ from stillery.recipe import Clock
 from stillery.train import checkpoint
 from stillery.train import deferred_losses as telling
 from stillery.train.cuda.graph_step import Graphs, packed, same_step, tensors_of, why_not
-from stillery.train.loop import TrainingData, accelerator_for, train
-from stillery.train.microbatches import Part, cut_window
+from stillery.train.loop import CacheUse, Monitoring, Sources, TrainingData, accelerator_for, train
+from stillery.train.microbatches import MicroBatch, split_window
 from stillery.train.objective import Objective
 from stillery.train.optimiser import set_rate
-from stillery.train.prefetch import ahead, behind
+from stillery.train.prefetch import consume, prefetch
 from stillery.train.settings import Storing, Training
-from stillery.train.step_losses import Said, stop_if_not_finite
+from stillery.train.step_losses import StepLosses, stop_if_not_finite
 from stillery.train.teacher import LiveTeacher
-from stillery.train.teacher_cache.contents import What
+from stillery.train.teacher_cache.contents import CachedArray
 
 StudentOf = Callable[..., PreTrainedModel]
 
@@ -81,7 +81,7 @@ def test_what_was_made_is_used_in_order_and_let_go_by_who_made_it(depth: int, mo
             assert number - len(used) <= depth + 1, "at most so many are held"
             yield One(number)
 
-    assert behind(made(), use, depth) is True
+    assert consume(made(), use, depth) is True
     assert used == list(range(20)) and len(threads) == 1
     here = threading.current_thread().name
     assert gone == [here] * 20 and (threads == {here}) is (depth == 0)
@@ -105,9 +105,9 @@ def test_nothing_is_used_after_what_failed(depth: int, making: float, using: flo
             raise OSError("full")
         return number != 2
 
-    assert behind(made(0), use, depth) is False and used == [0, 1, 2]
+    assert consume(made(0), use, depth) is False and used == [0, 1, 2]
     with pytest.raises(OSError, match="full"):
-        behind(made(10), use, depth)
+        consume(made(10), use, depth)
     assert used == [0, 1, 2, 10, 11, 12]
 
 
@@ -124,18 +124,18 @@ def test_what_was_made_before_an_error_is_used() -> None:
         return True
 
     with pytest.raises(KeyboardInterrupt):
-        behind(made(), use, 2)
+        consume(made(), use, 2)
     assert used == [0, 1, 2]
 
 
 @pytest.mark.parametrize("depth", [0, 1, 3, 20])
 def test_steps_come_in_order_however_many_are_prepared_ahead(depth: int) -> None:
-    assert list(ahead(lambda step: step * step, range(7), depth)) == [step * step for step in range(7)]
+    assert list(prefetch(lambda step: step * step, range(7), depth)) == [step * step for step in range(7)]
 
 
 def test_no_more_steps_are_prepared_than_asked_for() -> None:
     made: list[int] = []
-    steps = ahead(lambda step: made.append(step) or step, range(100), 3)
+    steps = prefetch(lambda step: made.append(step) or step, range(100), 3)
     assert [next(steps), next(steps)] == [0, 1]
     steps.close()
     assert len(made) <= 5
@@ -148,14 +148,14 @@ def test_what_breaks_while_preparing_breaks_where_the_step_is_taken() -> None:
             raise Stopped("example 2 is missing")
         return step
 
-    steps = ahead(prepare, range(5), 4)
+    steps = prefetch(prepare, range(5), 4)
     assert [next(steps), next(steps)] == [0, 1]
     with pytest.raises(Stopped, match="example 2"):
         next(steps)
 
 
-def said(step: int, *values: float) -> Said:
-    one = Said(step)
+def said(step: int, *values: float) -> StepLosses:
+    one = StepLosses(step)
     one.add(["hard", "soft"], torch.tensor(values), [f"a{step}", f"b{step}"])
     return one
 
@@ -173,12 +173,12 @@ def test_the_parts_of_a_step_are_added_up() -> None:
     assert one.numbers() == {"loss": 3.5, "terms": {"hard": 1.25, "soft": 2.25}}
 
 
-def part_of(data: TrainingData, index: np.ndarray, clock: Clock, layers: tuple[int, ...] | None) -> Part:
-    (part,) = cut_window(data, index, 64, clock, None, accelerator_for("fp32"))
+def part_of(data: TrainingData, index: np.ndarray, clock: Clock, layers: tuple[int, ...] | None) -> MicroBatch:
+    (part,) = split_window(data, index, 64, clock, None, accelerator_for("fp32"))
     if layers is None:
         return part
-    kept = {What("mean", layer): torch.full((len(index), 8), float(layer)) for layer in layers}
-    return replace(part, kept=kept | {What("logits"): torch.zeros(len(index), 2)})
+    kept = {CachedArray("mean", layer): torch.full((len(index), 8), float(layer)) for layer in layers}
+    return replace(part, cached=kept | {CachedArray("logits"): torch.zeros(len(index), 2)})
 
 
 def test_a_cpu_pads_to_the_longest_text_and_a_gpu_to_a_multiple_of_8(data: TrainingData) -> None:
@@ -209,7 +209,7 @@ def test_layers_drawn_anew_are_the_same_step_if_all_of_them_were_kept(
     for kept in (True, False):
         for clock in (first, other):
             part = part_of(data, index, clock, layers_at(objective, clock) if kept else None)
-            steps[kept, clock.epoch] = *same_step(objective, part, clock), part
+            steps[kept, clock.epoch] = *same_step(objective.plan(clock), part), part
     assert steps[True, first.epoch][0] == steps[True, other.epoch][0]
     assert steps[False, first.epoch][0] != steps[False, other.epoch][0]
     # The rows of a pair's layer are found under the same name, whichever layer that is.
@@ -228,7 +228,8 @@ def test_steps_of_other_sizes_are_other_steps(
     data = replace(data, tokens=tokenise(data.examples, tokenizer, 64))
     short, long = np.argsort(data.lengths, kind="stable")[:8], np.argsort(data.lengths, kind="stable")[-8:]
     keys = [
-        same_step(objective, part_of(data, index, clock, None), clock)[0] for index in (short, long, long[:7], long)
+        same_step(objective.plan(clock), part_of(data, index, clock, None))[0]
+        for index in (short, long, long[:7], long)
     ]
     assert keys[1] == keys[3]
     assert len(set(keys)) == 3
@@ -243,7 +244,7 @@ def test_what_cannot_be_recorded_is_said(
         assert why_not(objective, 0, Training(), accelerator) == "this run is not on a CUDA device"
         settings = Training(epochs=1, batch_size=32, graph="on", keep="last")
         train(
-            objective, data, settings, accelerator=accelerator, teacher=LiveTeacher(teacher.model), score=None,
+            objective, Sources(data=data, teacher=LiveTeacher(teacher.model)), settings, accelerator=accelerator,
             folder=tmp_path,
         )  # fmt: skip
         assert "CUDA graphs: off, this run is not on a CUDA device" in capsys.readouterr().err
@@ -253,11 +254,11 @@ def test_a_packed_step_is_unpacked_to_the_same_bits(student_of: StudentOf, teach
     objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
     part = part_of(data, np.arange(8), Clock(), None)
     for dtype in (torch.float32, torch.float16, torch.bfloat16):
-        kept = {What("first", layer): torch.randn(6, 8).t().to(dtype) for layer in (2, 4)}
-        whole = packed(objective, replace(part, kept=kept), Clock())
+        kept = {CachedArray("first", layer): torch.randn(6, 8).t().to(dtype) for layer in (2, 4)}
+        whole = packed(objective.plan(Clock()), replace(part, cached=kept))
         found, memory = whole.unpacked(torch.device("cpu"))
         memory.copy_(whole.memory)
-        for name, tensor in tensors_of(whole.part, whole.slots).items():
+        for name, tensor in tensors_of(whole.micro_batch, whole.slots).items():
             assert torch.equal(tensors_of(found, whole.slots)[name], tensor), name
 
 
@@ -271,8 +272,13 @@ def test_a_replayed_step_is_random_as_its_clock_says() -> None:
     )
     graphs = Graphs(SimpleNamespace(accelerator=SimpleNamespace(device=torch.device("cpu"), process_index=0)))
     part = SimpleNamespace(batch=SimpleNamespace(ids=["a"]))
-    one = SimpleNamespace(memory=torch.zeros(4, dtype=torch.uint8), part=part)
-    values = [graphs._replay(recorded, one, Clock(step=step)).values[0] for step in (1, 1, 2)]
+    steps = [
+        SimpleNamespace(
+            memory=torch.zeros(4, dtype=torch.uint8), micro_batch=part, plan=SimpleNamespace(clock=Clock(step=step))
+        )
+        for step in (1, 1, 2)
+    ]
+    values = [graphs._replay(recorded, one).values[0] for one in steps]
     assert torch.equal(values[0], values[1]) and not torch.equal(values[0], values[2])
 
 
@@ -305,7 +311,7 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
         def graphsafe_set_state(self, state: str) -> None:
             happened.append(state)
 
-    def losses(part: object, clock: Clock) -> SimpleNamespace:
+    def losses(plan: object, part: object) -> SimpleNamespace:
         if ends == "losses":
             raise error
         return SimpleNamespace(terms={"hard": torch.tensor(1.0)}, total=torch.tensor(1.0))
@@ -322,18 +328,18 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
     monkeypatch.setattr(torch, "Generator", lambda device: Generator())
     step = SimpleNamespace(
         accelerator=SimpleNamespace(device=torch.device("cpu")), losses=losses, backward=lambda losses: None,
-        move=lambda: torch.tensor(1.0),
+        update=lambda: torch.tensor(1.0),
         optimiser=SimpleNamespace(zero_grad=lambda set_to_none: happened.append("no gradients")),
     )  # fmt: skip
-    graphs, one = Graphs(step), SimpleNamespace(unpacked=lambda device: ("part", "reads"))
+    graphs, one = Graphs(step), SimpleNamespace(plan="plan", unpacked=lambda device: ("part", "reads"))
     if isinstance(error, Exception):
-        assert graphs._record(one, Clock()) is None and graphs.refused
+        assert graphs._record(one) is None and graphs.refused
         assert (
             f"CUDA graphs: off, this step cannot be recorded ({str(error).splitlines()[0]})" in capsys.readouterr().err
         )
     else:
         with pytest.raises(KeyboardInterrupt):
-            graphs._record(one, Clock())
+            graphs._record(one)
         assert not graphs.refused
     memory = [("_cuda_endAllocateToPool", 0, "pool"), ("_cuda_releasePool", 0, "pool")]
     assert happened == ["no gradients", "waited", "begins", "ends", *memory, "fresh", "no gradients"]
@@ -353,17 +359,18 @@ def test_a_device_that_is_behind_has_the_same_log(
         folder.mkdir()
         objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
         train(
-            objective, data, settings, accelerator=accelerator_for("fp32"), teacher=LiveTeacher(teacher.model),
-            score=lambda _: {"accuracy": 1.0}, folder=folder,
+            objective, Sources(data=data, teacher=LiveTeacher(teacher.model)), settings,
+            accelerator=accelerator_for("fp32"), folder=folder,
+            monitoring=Monitoring(score=lambda _: {"accuracy": 1.0}),
         )  # fmt: skip
         return _lines(folder)
 
     expected = run(tmp_path / "at once")
-    made, save, stop = telling.Telling.__init__, checkpoint.save, telling.stop_if_not_finite
+    made, save, stop = telling.DeferredLosses.__init__, checkpoint.save, telling.stop_if_not_finite
     saved: list[tuple[int, int]] = []
     looked: list[int] = []
 
-    def made_behind(self: telling.Telling, accelerator: Accelerator) -> None:
+    def made_behind(self: telling.DeferredLosses, accelerator: Accelerator) -> None:
         made(self, accelerator)
         self.every_step = False
 
@@ -371,11 +378,11 @@ def test_a_device_that_is_behind_has_the_same_log(
         saved.append((progress.step, _lines(folder)[-1]["step"]))
         save(folder, objective, optimiser, progress)
 
-    def spied_stop(steps: list[Said]) -> None:
+    def spied_stop(steps: list[StepLosses]) -> None:
         looked.extend(one.step for one in steps)
         stop(steps)
 
-    monkeypatch.setattr(telling.Telling, "__init__", made_behind)
+    monkeypatch.setattr(telling.DeferredLosses, "__init__", made_behind)
     monkeypatch.setattr(telling.Reading, "arrived", property(lambda _: False))
     monkeypatch.setattr(checkpoint, "save", spied_save)
     monkeypatch.setattr(telling, "stop_if_not_finite", spied_stop)
@@ -400,17 +407,17 @@ def test_every_group_has_the_rate_that_is_set() -> None:
             assert group["lr"] is before or not isinstance(before, torch.Tensor), "a recorded step reads that tensor"
 
 
-@pytest.mark.parametrize(("cache", "comes_back"), [(None, False), ("off", False), ("auto", True), ("on", True)])
+@pytest.mark.parametrize(("cache", "may_offload"), [(None, False), ("off", False), ("auto", True), ("on", True)])
 def test_training_reads_no_masks_and_keeps_at_home_only_what_may_come_back(
     tmp_path: Path, student_of: StudentOf, teacher: Loaded, teacher_sizes: Sizes, data, cache: str | None,
-    comes_back: bool, monkeypatch: pytest.MonkeyPatch,
+    may_offload: bool, monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     brought: list[bool] = []
     bring = LiveTeacher.bring
 
-    def spied(self: LiveTeacher, device: torch.device, *, comes_back: bool) -> None:
-        brought.append(comes_back)
-        bring(self, device, comes_back=comes_back)
+    def spied(self: LiveTeacher, device: torch.device, *, may_offload: bool) -> None:
+        brought.append(may_offload)
+        bring(self, device, may_offload=may_offload)
 
     def score(_: PreTrainedModel) -> dict[str, float]:
         assert isinstance(ALL_MASK_ATTENTION_FUNCTIONS["sdpa"], partial)
@@ -420,9 +427,9 @@ def test_training_reads_no_masks_and_keeps_at_home_only_what_may_come_back(
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "cache"))
     objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
     train(
-        objective, data, Training(epochs=1, batch_size=16, keep="last"), accelerator=accelerator_for("fp32"),
-        teacher=LiveTeacher(teacher.model), score=score, folder=tmp_path,
-        storing=None if cache is None else Storing(cache=cache),
+        objective, Sources(data=data, teacher=LiveTeacher(teacher.model)),
+        Training(epochs=1, batch_size=16, keep="last"), accelerator=accelerator_for("fp32"), folder=tmp_path,
+        cache=None if cache is None else CacheUse(settings=Storing(cache=cache)), monitoring=Monitoring(score=score),
     )  # fmt: skip
-    assert brought == [comes_back]
+    assert brought == [may_offload]
     assert not isinstance(ALL_MASK_ATTENTION_FUNCTIONS["sdpa"], partial)

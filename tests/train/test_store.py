@@ -1,4 +1,4 @@
-"""The teacher store: bits that are read are those that were filled, and no run can tell it from the teacher."""
+"""The teacher cache: bits that are read are those that were filled, and no run can tell it from the teacher."""
 
 from __future__ import annotations
 
@@ -31,24 +31,25 @@ from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
 from stillery.models.load import Loaded, load_classifier
-from stillery.models.trace import Trace, Wanted
+from stillery.models.outputs import Trace, Wanted
 from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
-from stillery.train.loop import TrainingData, accelerator_for, train
-from stillery.train.objective import Losses, Objective, needs_of
+from stillery.train.loop import CacheUse, Monitoring, Sources, TrainingData, accelerator_for, train
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Losses, Objective
 from stillery.train.settings import Storing, Training
-from stillery.train.stage_clocks import lessons_of
-from stillery.train.step_plan import Needs
+from stillery.train.stage_clocks import spans_of
+from stillery.train.step_plan import Needs, StageRows, StepPlan
 from stillery.train.teacher import LiveTeacher, Teacher
 from stillery.train.teacher_cache import offload as away
-from stillery.train.teacher_cache.cache import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherStore
-from stillery.train.teacher_cache.cached_teacher import StoredTeacher
-from stillery.train.teacher_cache.contents import What, taken, wanted_for
+from stillery.train.teacher_cache.cache import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherCache
+from stillery.train.teacher_cache.cached_teacher import CachedTeacher
+from stillery.train.teacher_cache.contents import CachedArray, array_rows, wanted_for
 from stillery.train.teacher_cache.files import Rows, cast
-from stillery.train.teacher_cache.forward import Looking
-from stillery.train.teacher_cache.offload import weights_at_home, weights_on_disk
-from stillery.train.teacher_cache.stages import stage_teachers
+from stillery.train.teacher_cache.forward import ForwardPasses
+from stillery.train.teacher_cache.offload import offload_to_disk, offload_to_host
+from stillery.train.teacher_cache.stages import StageTeachers, stage_teachers
 from stillery.train.teacher_cache.worthwhile import Estimate, teacher_seconds
 
 StudentOf = Callable[..., PreTrainedModel]
@@ -56,8 +57,8 @@ ON = Storing(cache="on")
 LIMIT = 10**9
 FAST = Training(epochs=3, batch_size=16, lr=1e-3, log_every=1, keep="last")
 EVERYTHING = frozenset(
-    [What("logits"), What("feature", 4), What("first"), What("mean")]
-    + [What(kind, layer) for kind in ("hidden", "query", "key", "value") for layer in (1, 4)]
+    [CachedArray("logits"), CachedArray("feature", 4), CachedArray("first"), CachedArray("mean")]
+    + [CachedArray(kind, layer) for kind in ("hidden", "query", "key", "value") for layer in (1, 4)]
 )
 
 
@@ -73,15 +74,15 @@ def many(tokenizer) -> TrainingData:
     return TrainingData(examples=sentences, tokens=tokenise(sentences, tokenizer, 16), pad_id=0)
 
 
-def store_of(teacher: Loaded, data: TrainingData, arrays, dtype: str = "fp32") -> TeacherStore:
+def store_of(teacher: Loaded, data: TrainingData, arrays, dtype: str = "fp32") -> TeacherCache:
     cache = find_cache()
     assert cache is not None
-    return TeacherStore(
+    return TeacherCache(
         cache, LiveTeacher(teacher.model), data, frozenset(arrays), dtype=dtype, accelerator=accelerator_for("fp32")
     )
 
 
-def contents(store: TeacherStore) -> dict[What, bytes]:
+def contents(store: TeacherCache) -> dict[CachedArray, bytes]:
     return {what: (file.folder / "values.bin").read_bytes() for what, file in store.files.items()}
 
 
@@ -107,24 +108,42 @@ def teachers_of(
 ) -> dict[int, Teacher | None]:
     live = LiveTeacher(teacher.model)
     lengths = [epochs * 4] * len(objective.stages)
-    lessons = lessons_of(objective, [data] * len(lengths), {"task": live}, lengths, 16, 0, 0)
-    return stage_teachers(lessons, objective, storing, accelerator_for("fp32"), batch_size=16).teachers
+    spans = spans_of(objective.stages, Sources(data=data, teacher=live), lengths, window=16, seed=0, step=0)
+    use = CacheUse(settings=storing)
+    return stage_teachers(spans, objective, use, accelerator_for("fp32"), batch_size=16).teachers
 
 
-def read(teacher: Teacher, batch: Batch, needs: Needs) -> dict[What, torch.Tensor] | None:
-    return teacher.read(batch.index, batch.inputs["input_ids"].shape[1], needs)
+def read(teacher: Teacher, batch: Batch, needs: Needs) -> dict[CachedArray, torch.Tensor] | None:
+    return teacher.read(batch, needs)
+
+
+def outputs(
+    teacher: Teacher, batch: Batch, needs: Needs, mixed: Mixed | None = None,
+    cached: dict[CachedArray, torch.Tensor] | None = None,
+) -> Trace:  # fmt: skip
+    """What a teacher gives a step that needs this of it, on plain examples or mixed ones."""
+    view, stage = "plain" if mixed is None else "mixed", methods.build("kd").stages[0]
+    plan = StepPlan(
+        clock=Clock(),
+        stage=stage,
+        pairs=(),
+        student={},
+        teacher={view: needs},
+        rows=StageRows((), "encoder"),
+        weights={},
+    )
+    micro_batch = MicroBatch(batch=batch, share={}, mixed=mixed, places=torch.from_numpy(batch.index), cached=cached)
+    return teacher.outputs(plan, micro_batch, view)
 
 
 def losses(objective: Objective, teacher: Teacher, data: TrainingData, index: np.ndarray, clock: Clock) -> Losses:
-    batch = data.batch(index)
-    stage = objective.stages[clock.stage]
-    shown = {}
-    if stage.needs_teacher:
-        _, needs = needs_of(stage, objective.between[clock.stage], clock, "plain")
-        shown["plain"] = teacher(batch.inputs, needs, None, read(teacher, batch, needs))
+    batch, plan = data.batch(index), objective.plan(clock)
+    shown = {
+        view: outputs(teacher, batch, needs, None, read(teacher, batch, needs)) for view, needs in plan.teacher.items()
+    }
     share = dict.fromkeys(("examples", "tokens", "pairs"), 1.0)
     torch.manual_seed(5)
-    return objective(batch.inputs, batch.labels, shown, clock, share, None, torch.from_numpy(index))
+    return objective(plan, MicroBatch(batch=batch, share=share, places=torch.from_numpy(index)), shown)
 
 
 def gradients(objective: Objective, total: torch.Tensor) -> torch.Tensor:
@@ -134,7 +153,7 @@ def gradients(objective: Objective, total: torch.Tensor) -> torch.Tensor:
     return torch.cat(found)
 
 
-def rows_of(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, longest: int) -> torch.Tensor:
+def rows_of(rows: Rows, store: TeacherCache, what: CachedArray, index: np.ndarray, longest: int) -> torch.Tensor:
     if what.of_tokens:
         found = rows.empty(len(index), longest, rows.width)
         rows.runs(store.order.starts[index], store.order.lengths[index], found)
@@ -144,7 +163,7 @@ def rows_of(rows: Rows, store: TeacherStore, what: What, index: np.ndarray, long
     return found
 
 
-ROWS = [{What("logits"), What("first")}, {What("mean")}]
+ROWS = [{CachedArray("logits"), CachedArray("first")}, {CachedArray("mean")}]
 """Arrays for which a teacher's states are shortened while it runs."""
 
 
@@ -154,7 +173,7 @@ ROWS = [{What("logits"), What("first")}, {What("mean")}]
     ids=["fp32", "fp16", "bf16", "first tokens alone", "means alone"],
 )
 def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(
-    dtype, arrays: set[What], teacher: Loaded, many: TrainingData
+    dtype, arrays: set[CachedArray], teacher: Loaded, many: TrainingData
 ) -> None:
     store = store_of(teacher, many, arrays, dtype)
     assert store.fill(LIMIT) is None
@@ -163,7 +182,7 @@ def test_what_is_read_is_what_the_teacher_showed_bit_for_bit(
         inputs = many.batch(index, padded_to(store.accelerator.device)).inputs
         shown = store.teacher(inputs, {None: wanted_for(arrays, 4)})
         for what in arrays:
-            wanted = taken(what, shown).to(torch.float32 if what.kind == "logits" else kept)
+            wanted = array_rows(what, shown).to(torch.float32 if what.kind == "logits" else kept)
             found = rows_of(store.rows[what], store, what, index, inputs["input_ids"].shape[1])
             assert found.dtype == wanted.dtype
             if what.of_tokens:
@@ -191,8 +210,8 @@ def test_losses_and_gradients_are_those_of_the_teacher(
 ) -> None:
     objective = Objective(student_of(2), methods.build(name, options).stages, teacher=teacher_sizes, seed=0)
     reads = teachers_of(objective, teacher, data)[stage]
-    assert isinstance(reads, StoredTeacher)
-    assert {what.kind for what in reads.plan.arrays} == kinds
+    assert isinstance(reads, CachedTeacher)
+    assert {what.kind for what in reads.contents.arrays} == kinds
     random = np.random.default_rng(0)
     for epoch in range(3):
         index, clock = random.permutation(len(data))[:13], Clock(stage=stage, epoch=epoch, stage_steps=12)
@@ -231,17 +250,18 @@ def test_rows_of_another_half_precision_than_the_runs_are_shown(
 ) -> None:
     objective = Objective(student_of(3), methods.build(name).stages, teacher=teacher_sizes, seed=0)
     reads = teachers_of(objective, teacher, data, dataclasses.replace(ON, cache_dtype="fp16"))[0]
-    batch, stage = data.batch(np.arange(8)), objective.stages[0]
-    _, needs = needs_of(stage, objective.between[0], Clock(), "plain")
+    batch, plan = data.batch(np.arange(8)), objective.plan(Clock())
+    needs = plan.teacher["plain"]
     assert reads is not None
     # A run in bf16 keeps fp16, and torch's own promotion knows no third number format.
     with torch.autocast("cpu", torch.bfloat16):
-        shown = reads(batch.inputs, needs, None, read(reads, batch, needs))
+        shown = outputs(reads, batch, needs, None, read(reads, batch, needs))
     found = shown.stack()
     assert {states.dtype for states in found.hidden.values()} == {torch.float16}
     assert found.mask.tolist() == [[1]] * 8
     share = dict.fromkeys(("examples", "tokens", "pairs"), 1.0)
-    terms = objective(batch.inputs, batch.labels, {"plain": shown}, Clock(), share).terms
+    micro_batch = MicroBatch(batch=batch, share=share, places=torch.from_numpy(batch.index))
+    terms = objective(plan, micro_batch, {"plain": shown}).terms
     assert all(value.dtype == torch.float32 and value.isfinite() for value in terms.values())
 
 
@@ -284,7 +304,7 @@ def test_another_teacher_other_texts_or_lengths_are_other_arrays(
     teacher: Loaded, tiny_teacher: Path, data: TrainingData, tokenizer
 ) -> None:
     def folders(loaded: Loaded, texts: TrainingData, dtype: str = "fp32") -> set[Path]:
-        store = store_of(loaded, texts, {What("logits"), What("hidden", 2)}, dtype)
+        store = store_of(loaded, texts, {CachedArray("logits"), CachedArray("hidden", 2)}, dtype)
         return {file.folder for file in store.files.values()}
 
     first = folders(teacher, data)
@@ -306,13 +326,13 @@ def test_another_teacher_other_texts_or_lengths_are_other_arrays(
 
 
 def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingData) -> None:
-    arrays = {What("logits"), What("hidden", 2)}
+    arrays = {CachedArray("logits"), CachedArray("hidden", 2)}
     store = store_of(teacher, many, arrays)
     batches = [len(store.order.batches(block)) for block in range(3)]
     with counted(teacher.model, stop_after=batches[0] + 3), pytest.raises(KeyboardInterrupt):
         store.fill(LIMIT)
     assert [file.missing() for file in store.files.values()] == [[1, 2], [1, 2]]
-    with (store.files[What("logits")].folder / "blocks.txt").open("a") as lines:
+    with (store.files[CachedArray("logits")].folder / "blocks.txt").open("a") as lines:
         lines.write("1 0123")  # the line it was writing
     again = store_of(teacher, many, arrays)
     with counted(teacher.model) as seen:
@@ -326,7 +346,7 @@ def test_a_filling_that_was_cut_short_goes_on(teacher: Loaded, many: TrainingDat
 
 def test_a_teacher_that_is_ahead_of_the_writing_fills_the_same(teacher: Loaded, many: TrainingData) -> None:
     """As on a GPU, where the writing is in a thread."""
-    arrays = {What("logits"), What("first")}
+    arrays = {CachedArray("logits"), CachedArray("first")}
     store = store_of(teacher, many, arrays)
     store.on_cpu = False
     batches = [len(store.order.batches(block)) for block in range(3)]
@@ -363,9 +383,9 @@ def replays(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr("stillery.train.cuda.capture.recorded", recorded)
     monkeypatch.setattr(torch.cuda, "graph_pool_handle", object)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
-    records = Looking._records
+    records = ForwardPasses._records
     gpu = SimpleNamespace(_device=torch.device("cuda"))
-    monkeypatch.setattr(Looking, "_records", lambda self, arrays: records(gpu, arrays))
+    monkeypatch.setattr(ForwardPasses, "_records", lambda self, arrays: records(gpu, arrays))
     # What is fetched from a GPU is a copy, which the next replay does not write over.
     monkeypatch.setattr(torch.Tensor, "cpu", lambda tensor: tensor.clone())
     return found
@@ -375,12 +395,12 @@ def test_a_store_that_is_filled_by_replayed_looks_is_the_same(
     teacher: Loaded, many: TrainingData, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> None:
     """Every batch gets into the graphs and its own rows come back, also where blocks lack other arrays than others."""
-    arrays = {What("logits"), What("first")}
+    arrays = {CachedArray("logits"), CachedArray("first")}
     plain = store_of(teacher, many, arrays)
     assert plain.fill(LIMIT) is None
     expected, folders = contents(plain), {what: file.folder for what, file in plain.files.items()}
     replays = request.getfixturevalue("replays")
-    for what, lacking in {What("logits"): {0, 1, 2}, What("first"): {1, 2}}.items():
+    for what, lacking in {CachedArray("logits"): {0, 1, 2}, CachedArray("first"): {1, 2}}.items():
         lines = (folders[what] / "blocks.txt").read_text().splitlines(keepends=True)
         kept = [line for line in lines if line.strip() and int(line.split()[0]) not in lacking]
         (folders[what] / "blocks.txt").write_text("".join(kept))
@@ -391,27 +411,27 @@ def test_a_store_that_is_filled_by_replayed_looks_is_the_same(
     store = store_of(teacher, many, arrays)
     store.on_cpu = False
     assert store.fill(LIMIT) is None and contents(store) == expected
-    assert len(replays) > 5 and not store.looking._repeated, "nothing recorded is kept"
+    assert len(replays) > 5 and not store.forward._repeated, "nothing recorded is kept"
 
 
 def test_looks_at_tokens_are_not_recorded(teacher: Loaded, many: TrainingData, replays: list[int]) -> None:
     """There are not as many in each batch."""
-    store = store_of(teacher, many, {What("logits"), What("hidden", 1)})
+    store = store_of(teacher, many, {CachedArray("logits"), CachedArray("hidden", 1)})
     assert store.fill(LIMIT) is None and not replays
 
 
 def as_on_a_gpu(monkeypatch: pytest.MonkeyPatch, most: int) -> list[int]:
     """A device that has no memory for more than so many examples at a time; how many it was asked for."""
     seen: list[int] = []
-    show = Looking._show
+    show = ForwardPasses._run
 
-    def look(self: Looking, inputs: Mapping[str, torch.Tensor], arrays: frozenset[What]) -> Trace:
+    def look(self: ForwardPasses, inputs: Mapping[str, torch.Tensor], arrays: frozenset[CachedArray]) -> Trace:
         seen.append(len(inputs["input_ids"]))
         if seen[-1] > most:
             raise torch.cuda.OutOfMemoryError
         return show(self, inputs, arrays)
 
-    monkeypatch.setattr(Looking, "_show", look)
+    monkeypatch.setattr(ForwardPasses, "_run", look)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     return seen
 
@@ -429,31 +449,31 @@ def test_a_gpu_without_memory_is_no_reason_to_end(
     )  # fmt: skip
     cache = find_cache()
     assert cache is not None
-    store = TeacherStore(
-        cache, LiveTeacher(teacher.model), many, frozenset({What("logits")}), dtype="fp32", accelerator=gpu
+    store = TeacherCache(
+        cache, LiveTeacher(teacher.model), many, frozenset({CachedArray("logits")}), dtype="fp32", accelerator=gpu
     )
     assert seen[0] > 1 and seen[1:] == [1], "after the batch that would be filled first, a single example"
     assert store.order.pad_to == 8 and store.order.rule == [BLOCK, 1024, 8]
-    plain = store_of(teacher, many, {What("logits")})
+    plain = store_of(teacher, many, {CachedArray("logits")})
     assert plain.order.rule == [CPU_BLOCK, CPU_TOKENS], "a CPU pads to the longest"
     assert store.fill(LIMIT) == "the GPU has no memory for 1,024 tokens at a time, by which it is filled"
-    assert store.files[What("logits")].missing() == [0]
+    assert store.files[CachedArray("logits")].missing() == [0]
 
 
 def test_a_damaged_block_is_filled_again(teacher: Loaded, many: TrainingData, capsys) -> None:
-    store = store_of(teacher, many, {What("logits"), What("mean")})
+    store = store_of(teacher, many, {CachedArray("logits"), CachedArray("mean")})
     store.fill(LIMIT)
     whole = contents(store)
-    with (store.files[What("mean")].folder / "values.bin").open("r+b") as file:
-        file.seek(store.files[What("mean")].span(1)[0] + 5)
+    with (store.files[CachedArray("mean")].folder / "values.bin").open("r+b") as file:
+        file.seek(store.files[CachedArray("mean")].span(1)[0] + 5)
         file.write(b"?")
     with counted(teacher.model) as seen:
         assert store.fill(LIMIT) is None
     assert sum(seen) == CPU_BLOCK and contents(store) == whole
     assert "damaged blocks of means of all layers: 1, filled again" in capsys.readouterr().err
-    with (store.files[What("logits")].folder / "values.bin").open("r+b") as file:
+    with (store.files[CachedArray("logits")].folder / "values.bin").open("r+b") as file:
         file.truncate(100)
-    assert store.files[What("logits")].missing() == [0, 1, 2]
+    assert store.files[CachedArray("logits")].missing() == [0, 1, 2]
     assert store.fill(LIMIT) is None and contents(store) == whole
 
 
@@ -464,9 +484,9 @@ def test_what_another_teacher_showed_is_refused(
     other = load_classifier(str(tiny_teacher))
     with torch.no_grad():
         other.model.classifier.bias += 1.0
-    theirs, ours = (store_of(one, many, {What("logits")}) for one in (other, teacher))
+    theirs, ours = (store_of(one, many, {CachedArray("logits")}) for one in (other, teacher))
     theirs.fill(LIMIT)
-    shutil.copytree(theirs.files[What("logits")].folder, ours.files[What("logits")].folder)
+    shutil.copytree(theirs.files[CachedArray("logits")].folder, ours.files[CachedArray("logits")].folder)
     with counted(teacher.model) as seen:
         assert ours.fill(LIMIT) is None
     assert sum(seen) == len(many) and contents(ours) != contents(theirs)
@@ -480,7 +500,7 @@ def test_what_is_let_go_is_read_again(teacher: Loaded, many: TrainingData) -> No
     longest = int(many.lengths[index].max())
     for what, file in store.files.items():
         wanted = rows_of(file.rows(), store, what, index, longest)
-        assert torch.equal(rows_of(file.rows(let_go=1), store, what, index, longest), wanted), what
+        assert torch.equal(rows_of(file.rows(resident=1), store, what, index, longest), wanted), what
 
 
 FILLER = """
@@ -493,14 +513,15 @@ from stillery.data.tokens.encode import tokenise
 from stillery.models.load import load_classifier
 from stillery.train.data import TrainingData
 from stillery.train.loop import accelerator_for
-from stillery.train.teacher_cache.cache import TeacherStore
-from stillery.train.teacher_cache.contents import What
+from stillery.train.teacher_cache.cache import TeacherCache
+from stillery.train.teacher_cache.contents import CachedArray
 from stillery.train.teacher import LiveTeacher
 torch.set_num_threads(1)
 teacher, seen = load_classifier(sys.argv[1]), []
 sentences = load_task("rotten-tomatoes").train.take(np.arange(600))
 data = TrainingData(examples=sentences, tokens=tokenise(sentences, teacher.tokenizer, 32), pad_id=0)
-store = TeacherStore(find_cache(), LiveTeacher(teacher.model), data, frozenset([What("logits"), What("hidden", 4)]),
+arrays = frozenset([CachedArray("logits"), CachedArray("hidden", 4)])
+store = TeacherCache(find_cache(), LiveTeacher(teacher.model), data, arrays,
                      dtype="fp32", accelerator=accelerator_for("fp32"))
 print("ready", flush=True)
 sys.stdin.readline()
@@ -519,7 +540,7 @@ def test_of_two_processes_one_fills(teacher: Loaded, tiny_teacher: Path) -> None
     store = store_of(
         teacher,
         TrainingData(examples=sentences, tokens=tokens, pad_id=0),
-        {What("logits"), What("hidden", 4)},
+        {CachedArray("logits"), CachedArray("hidden", 4)},
     )
     assert other.stdout.readline() == "ready\n"
     other.stdin.write("go\n")
@@ -604,10 +625,10 @@ def standstill(student_of: StudentOf, teacher, teacher_sizes: Sizes, data: Train
     """Somebody has the turn at the tokens that `layer-forward` needs, and does nothing; the logits are whole."""
     objective = Objective(student_of(2), methods.build("layer-forward").stages, teacher=teacher_sizes, seed=0)
     stored = teachers_of(objective, teacher, data)[0]
-    assert isinstance(stored, StoredTeacher)
+    assert isinstance(stored, CachedTeacher)
     del stored
-    store = store_of(teacher, data, {What("logits"), What("hidden", 4)})
-    turn = Turn(store.files[What("hidden", 4)].folder, "runs/other")
+    store = store_of(teacher, data, {CachedArray("logits"), CachedArray("hidden", 4)})
+    turn = Turn(store.files[CachedArray("hidden", 4)].folder, "runs/other")
     assert turn.take()
     (turn.folder / "blocks.txt").unlink()
     yield
@@ -626,17 +647,20 @@ def test_a_run_does_not_wait_for_one_that_does_nothing(
     assert isinstance(teachers_of(forward, teacher, data)[0], LiveTeacher)
     said = capsys.readouterr().err
     holder = f"process {os.getpid()} on "
-    assert f"teacher store: waiting for {holder}" in said
-    assert f"teacher store: off, for 1.5 s nothing was done by {holder}" in said
-    assert "(runs/other, since 20" in said and "at tokens of layer 4; the teacher is asked live" in said
-    assert isinstance(teachers_of(kd, teacher, data)[0], StoredTeacher), "another array is no matter of theirs"
+    assert f"teacher cache: waiting for {holder}" in said
+    assert f"teacher cache: off, for 1.5 s nothing was done by {holder}" in said
+    assert "(runs/other, since 20" in said and "at tokens of layer 4; the teacher runs live" in said
+    assert isinstance(teachers_of(kd, teacher, data)[0], CachedTeacher), "another array is no matter of theirs"
     assert "waiting" not in capsys.readouterr().err
-    lessons = lessons_of(forward, [data], {"task": LiveTeacher(teacher.model)}, [12], 16, 0, 4)
+    sources = Sources(data=data, teacher=LiveTeacher(teacher.model))
+    spans = spans_of(forward.stages, sources, [12], window=16, seed=0, step=4)
     with pytest.raises(
-        UserError, match=r"read from the teacher store, which is not possible now: for 1\.5 s nothing was"
+        UserError, match=r"read from the teacher cache, which is not possible now: for 1\.5 s nothing was"
     ):
-        stage_teachers(lessons, forward, ON, accelerator_for("fp32"), batch_size=16, before=[0])
-    assert "asked live" not in capsys.readouterr().err
+        stage_teachers(
+            spans, forward, CacheUse(settings=ON), accelerator_for("fp32"), batch_size=16, step=4, before=[0]
+        )
+    assert "runs live" not in capsys.readouterr().err
 
 
 def test_a_run_waits_for_one_that_is_slow(
@@ -644,9 +668,9 @@ def test_a_run_waits_for_one_that_is_slow(
 ) -> None:
     """As long as it moves, however long that takes."""
     monkeypatch.setenv("STILLERY_CACHE_WAIT", "1")
-    store = store_of(teacher, data, {What("logits")})
+    store = store_of(teacher, data, {CachedArray("logits")})
     assert store.fill(LIMIT) is None
-    file, looked = store.files[What("logits")], []
+    file, looked = store.files[CachedArray("logits")], []
     lines = (file.folder / "blocks.txt").read_text()
     (file.folder / "blocks.txt").unlink()
     turn = Turn(file.folder)
@@ -662,7 +686,7 @@ def test_a_run_waits_for_one_that_is_slow(
     sleep = time.sleep
     monkeypatch.setattr("stillery.train.teacher_cache.turns.time.sleep", moves_on)
     with counted(teacher.model) as seen:
-        assert store_of(teacher, data, {What("logits")}).fill(LIMIT) is None
+        assert store_of(teacher, data, {CachedArray("logits")}).fill(LIMIT) is None
     assert len(looked) == 8 and len(seen) == 1, "one example tells how wide the array is; its turn is not needed"
     turn.let_go()
 
@@ -671,13 +695,13 @@ def test_who_is_stopped_while_waiting_stops(standstill: None, teacher, data: Tra
     def interrupted(_: float) -> None:
         raise KeyboardInterrupt
 
-    arrays = {What("first"), What("hidden", 4)}
+    arrays = {CachedArray("first"), CachedArray("hidden", 4)}
     monkeypatch.setattr("stillery.train.teacher_cache.turns.time.sleep", interrupted)
     store = store_of(teacher, data, arrays)
     with pytest.raises(KeyboardInterrupt):
         store.fill(LIMIT)
-    assert not store.files[What("first")].missing(), "what nobody was at is filled before"
-    other = Turn(store.files[What("first")].folder)
+    assert not store.files[CachedArray("first")].missing(), "what nobody was at is filled before"
+    other = Turn(store.files[CachedArray("first")].folder)
     assert other.take(), "nothing is held"
     other.let_go()
 
@@ -687,7 +711,7 @@ def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes,
         Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
         for name in ("kd", "layer-forward")
     )
-    assert isinstance(teachers_of(kd, teacher, data)[0], StoredTeacher)
+    assert isinstance(teachers_of(kd, teacher, data)[0], CachedTeacher)
     tight = dataclasses.replace(ON, cache_limit=1e-5)
     assert isinstance(teachers_of(forward, teacher, data, tight)[0], LiveTeacher)
     assert "more than --cache-limit 1e-05 GB" in capsys.readouterr().err
@@ -700,7 +724,7 @@ def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes,
     other.mkdir()
     (other / "values.bin").write_bytes(bytes(logits.bytes))
     os.utime(other, (0, 0))
-    assert isinstance(teachers_of(kd, teacher, data, dataclasses.replace(ON, cache_limit=1e-6))[0], StoredTeacher)
+    assert isinstance(teachers_of(kd, teacher, data, dataclasses.replace(ON, cache_limit=1e-6))[0], CachedTeacher)
     assert [entry.path for entry in cache.entries()] == [logits.path], "what was used longest ago made room"
 
 
@@ -720,19 +744,25 @@ def test_what_a_run_reads_is_not_removed(
     used = {rows.name for rows in cache.folder.glob("teacher/*")}
     assert cache.clear() == [] and {rows.name for rows in cache.folder.glob("teacher/*")} == used
     del reading
-    assert isinstance(teachers_of(pkd, teacher, data, tight)[0], StoredTeacher)
-    assert isinstance(teachers_of(kd, teacher, data, tight)[0], StoredTeacher)
+    assert isinstance(teachers_of(pkd, teacher, data, tight)[0], CachedTeacher)
+    assert isinstance(teachers_of(kd, teacher, data, tight)[0], CachedTeacher)
 
 
 def test_a_run_that_read_from_its_store_does_not_go_on_without(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
-    lessons = lessons_of(objective, [data], {"task": LiveTeacher(teacher.model)}, [12], 16, 0, 4)
-    go_on = partial(stage_teachers, lessons, objective, accelerator=accelerator_for("fp32"), batch_size=16)
-    assert isinstance(go_on(storing=ON, before=[0]).teachers[0], StoredTeacher)
+    sources = Sources(data=data, teacher=LiveTeacher(teacher.model))
+    spans = spans_of(objective.stages, sources, [12], window=16, seed=0, step=4)
+    accelerator = accelerator_for("fp32")
+
+    def go_on(storing: Storing, before: list[int]) -> StageTeachers:
+        use = CacheUse(settings=storing)
+        return stage_teachers(spans, objective, use, accelerator, batch_size=16, step=4, before=before)
+
+    assert isinstance(go_on(storing=ON, before=[0]).teachers[0], CachedTeacher)
     with pytest.raises(
-        UserError, match="this run has read from the teacher store, which is not possible now: more than"
+        UserError, match="this run has read from the teacher cache, which is not possible now: more than"
     ):
         go_on(storing=dataclasses.replace(ON, cache_limit=1e-5), before=[0])
     monkeypatch.setenv("STILLERY_CACHE", "off")
@@ -760,7 +790,7 @@ def test_a_whole_array_is_read_where_nothing_can_be_written(
 
     monkeypatch.setattr(Path, "open", read_only)
     monkeypatch.setattr(os, "open", read_only_too)
-    assert isinstance(teachers_of(objective, teacher, data)[0], StoredTeacher)
+    assert isinstance(teachers_of(objective, teacher, data)[0], CachedTeacher)
 
 
 def test_seeds_that_draw_other_layers_share_arrays(
@@ -769,18 +799,19 @@ def test_seeds_that_draw_other_layers_share_arrays(
     live, seen = LiveTeacher(teacher.model), []
     for seed in range(4):
         objective = Objective(student_of(2), methods.build("rail-kd").stages, teacher=teacher_sizes, seed=seed)
-        lessons = lessons_of(objective, [data], {"task": live}, [12], 16, seed, 0)
-        taught = stage_teachers(lessons, objective, ON, accelerator_for("fp32"), batch_size=16)
-        reads = taught.teachers[0]
-        assert isinstance(reads, StoredTeacher)
-        seen.append(reads.plan.layers)
-        assert {what.kind for what in reads.plan.arrays} == {"logits", "mean"}
+        sources = Sources(data=data, teacher=live)
+        spans = spans_of(objective.stages, sources, [12], window=16, seed=seed, step=0)
+        chosen = stage_teachers(spans, objective, CacheUse(settings=ON), accelerator_for("fp32"), batch_size=16)
+        reads = chosen.teachers[0]
+        assert isinstance(reads, CachedTeacher)
+        seen.append(reads.contents.layers)
+        assert {what.kind for what in reads.contents.arrays} == {"logits", "mean"}
     assert len(set(seen)) > 1, "they do draw others"
     assert capsys.readouterr().err.count("found whole") == 3
     # Only the layers of a step are read.
-    _, needs = needs_of(objective.stages[0], objective.between[0], lessons[0].clocks[0], "plain")
+    needs = objective.plan(spans[0].epoch_clocks()[0]).teacher["plain"]
     batch = data.batch(np.arange(5))
-    shown = reads(batch.inputs, needs, None, read(reads, batch, needs)).stack()
+    shown = outputs(reads, batch, needs, None, read(reads, batch, needs)).stack()
     assert shown.hidden.keys() == set(needs[None].hidden) and len(shown.hidden) == 1
 
 
@@ -794,13 +825,13 @@ def test_what_cannot_be_kept_is_asked_of_the_teacher(
     padded = dataclasses.replace(stage.matches[0], represent=represent.unmasked_pool)
     unmasked = objective(Recipe(stages=(dataclasses.replace(stage, matches=(padded,)),)))
     assert isinstance(teachers_of(unmasked, teacher, data)[0], LiveTeacher)
-    assert "looks at padding too (unmasked_pool)" in capsys.readouterr().err
+    assert "compares padding too (unmasked_pool)" in capsys.readouterr().err
     attention = teachers_of(objective(methods.build("tinybert")), teacher, data, Storing(cache="auto"))
     assert isinstance(attention[0], LiveTeacher)
-    assert "--cache on keeps them" in capsys.readouterr().err
+    assert "--cache on caches them" in capsys.readouterr().err
     mixed = teachers_of(objective(methods.build("cr-ild")), teacher, data)
-    assert isinstance(mixed[0], LiveTeacher) and isinstance(mixed[1], StoredTeacher)
-    assert "shows its teacher mixed examples alone" in capsys.readouterr().err
+    assert isinstance(mixed[0], LiveTeacher) and isinstance(mixed[1], CachedTeacher)
+    assert "runs its teacher on mixed examples alone" in capsys.readouterr().err
     assert isinstance(teachers_of(objective(methods.build("pkd")), teacher, data, Storing(cache="off"))[0], LiveTeacher)
     assert capsys.readouterr().err == ""
 
@@ -822,7 +853,7 @@ def test_rows_beside_tokens(
         student_of(2), [dataclasses.replace(stage, matches=tuple(matches))], teacher=teacher_sizes, seed=0
     )
     reads = teachers_of(objective, teacher, data)[0]
-    assert isinstance(reads, StoredTeacher) and {what.kind for what in reads.plan.arrays} == {"logits", *kinds}
+    assert isinstance(reads, CachedTeacher) and {what.kind for what in reads.contents.arrays} == {"logits", *kinds}
     index = np.arange(3, 60, 7)
     stored, live = (losses(objective, each, data, index, Clock()) for each in (reads, LiveTeacher(teacher.model)))
     for term, value in live.terms.items():
@@ -834,16 +865,16 @@ def test_what_was_not_planned_is_asked_of_the_teacher(
 ) -> None:
     objective = Objective(student_of(2), methods.build("pkd").stages, teacher=teacher_sizes, seed=0)
     reads, index = teachers_of(objective, teacher, data)[0], np.arange(8)
-    assert isinstance(reads, StoredTeacher) and reads.plan.layers == {("hidden", 2)}
+    assert isinstance(reads, CachedTeacher) and reads.contents.layers == {("hidden", 2)}
     batch, needs = data.batch(index), {None: Wanted(hidden=[2])}
     kept = read(reads, batch, needs)
     with counted(teacher.model) as seen:
-        reads(batch.inputs, needs, None, kept)
+        outputs(reads, batch, needs, None, kept)
         assert not seen
         others = {None: Wanted(hidden=[3])}
-        reads(batch.inputs, others, None, read(reads, batch, others))
-        reads(batch.inputs, needs, Mixed(lam=0.3, partner=torch.arange(8).flip(0)), kept)
-        reads(batch.inputs, needs, None, None)
+        outputs(reads, batch, others, None, read(reads, batch, others))
+        outputs(reads, batch, needs, Mixed(lam=0.3, partner=torch.arange(8).flip(0)), kept)
+        outputs(reads, batch, needs, None, None)
     assert seen == [8, 8, 8]
 
 
@@ -853,7 +884,7 @@ def test_a_teacher_that_is_put_away_still_answers(tmp_path: Path, teacher, stude
     before = teacher.model(**batch.inputs).logits
     head, layers = teacher.model.classifier.weight.data_ptr(), teacher.model.bert.encoder.layer[0].output.dense.weight
     place = layers.data_ptr()
-    weights_on_disk(teacher.model, tmp_path, {id(one) for one in student.parameters()})
+    offload_to_disk(teacher.model, tmp_path, {id(one) for one in student.parameters()})
     assert layers.data_ptr() != place and teacher.model.classifier.weight.data_ptr() == head
     assert torch.equal(teacher.model(**batch.inputs).logits, before)
     assert not list(tmp_path.iterdir()), "the file has no name"
@@ -863,17 +894,17 @@ def test_a_teacher_comes_home_to_the_weights_it_left(teacher, student_of: Studen
     student, live = student_of(2), LiveTeacher(copy.deepcopy(teacher.model))
     before = live.model(**batch.inputs).logits
     places = {name: weight.data_ptr() for name, weight in live.model.named_parameters()}
-    live.bring(torch.device("meta"), comes_back=True)
-    assert {name: live.home[name].data_ptr() for name in places} == places
+    live.bring(torch.device("meta"), may_offload=True)
+    assert {name: live.host_weights[name].data_ptr() for name in places} == places
     # Back on the only device there is here, with weights of zeros: what is right afterwards came from home.
     live.model.to_empty(device="cpu")
-    live.model.load_state_dict({name: torch.zeros_like(weight) for name, weight in live.home.items()})
+    live.model.load_state_dict({name: torch.zeros_like(weight) for name, weight in live.host_weights.items()})
     for name, buffer in teacher.model.named_buffers():
         live.model.get_buffer(name).copy_(buffer)
     student.classifier = live.model.classifier
-    weights_at_home(live, {id(one) for one in student.parameters()})
+    offload_to_host(live, {id(one) for one in student.parameters()})
     assert not student.classifier.weight.any(), "what a student shares stays"
-    weights_at_home(live)
+    offload_to_host(live)
     assert {name: weight.data_ptr() for name, weight in live.model.named_parameters()} == places, "nothing is copied"
     assert torch.equal(live.model(**batch.inputs).logits, before)
 
@@ -882,28 +913,28 @@ def test_only_a_teacher_that_nobody_asks_goes_home(
     monkeypatch: pytest.MonkeyPatch, teacher, student_of: StudentOf, teacher_sizes, tmp_path: Path
 ) -> None:
     gone: list[LiveTeacher] = []
-    monkeypatch.setattr(away, "weights_at_home", lambda one, but: gone.append(one))
+    monkeypatch.setattr(away, "offload_to_host", lambda one, but: gone.append(one))
     lives = [LiveTeacher(copy.deepcopy(teacher.model)) for _ in range(2)]
     for one in lives:
-        one.home.update(one.model.state_dict())
-    stored = StoredTeacher(live=lives[0], plan=None, rows={}, order=None, frame=None)
+        one.host_weights.update(one.model.state_dict())
+    stored = CachedTeacher(live=lives[0], contents=None, rows={}, order=None, frame=None)
     kd = methods.build("kd").stages[0]
     objective = Objective(student_of(2), (kd, kd), teacher=teacher_sizes, seed=0)
     elsewhere = SimpleNamespace(device=torch.device("meta"))
-    with away.idle_teachers_away({0: stored, 1: lives[1]}, objective, elsewhere, tmp_path):
-        assert gone == [lives[0]] and lives[0].home and not lives[1].home
+    with away.idle_teachers_offloaded({0: stored, 1: lives[1]}, objective, elsewhere, tmp_path):
+        assert gone == [lives[0]] and lives[0].host_weights and not lives[1].host_weights
     assert lives[0].model.device.type == "meta", "it is brought back"
     # One model that is read in one stage and runs in another stays.
-    stored = StoredTeacher(live=LiveTeacher(lives[1].model), plan=None, rows={}, order=None, frame=None)
-    with away.idle_teachers_away({0: stored, 1: lives[1]}, objective, elsewhere, tmp_path):
+    stored = CachedTeacher(live=LiveTeacher(lives[1].model), contents=None, rows={}, order=None, frame=None)
+    with away.idle_teachers_offloaded({0: stored, 1: lives[1]}, objective, elsewhere, tmp_path):
         assert len(gone) == 1
 
 
 def test_a_teacher_that_stays_or_is_here_already_leaves_nothing_behind(teacher) -> None:
-    for device, comes_back in (("meta", False), ("cpu", True)):
+    for device, may_offload in (("meta", False), ("cpu", True)):
         live = LiveTeacher(copy.deepcopy(teacher.model))
-        live.bring(torch.device(device), comes_back=comes_back)
-        assert not live.home and live.model.device.type == device
+        live.bring(torch.device(device), may_offload=may_offload)
+        assert not live.host_weights and live.model.device.type == device
 
 
 def test_auto_measures_and_says(
@@ -912,11 +943,11 @@ def test_auto_measures_and_says(
     objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
     auto = Storing()
     assert isinstance(teachers_of(objective, teacher, data, auto, epochs=1)[0], LiveTeacher)
-    assert "off, 0.0 MB (fp32; logits) for 64 examples: no example is looked at twice" in capsys.readouterr().err
+    assert "off, 0.0 MB (fp32; logits) for 64 examples: no example is seen twice" in capsys.readouterr().err
     assert isinstance(teachers_of(objective, teacher, data, auto, epochs=2)[0], LiveTeacher)
     assert "s live" in capsys.readouterr().err, "little is saved"
-    assert isinstance(teachers_of(objective, teacher, data, auto, epochs=100_000)[0], StoredTeacher)
-    assert "teacher store: on" in capsys.readouterr().err
+    assert isinstance(teachers_of(objective, teacher, data, auto, epochs=100_000)[0], CachedTeacher)
+    assert "teacher cache: on" in capsys.readouterr().err
     live = LiveTeacher(teacher.model)
     assert 0 < teacher_seconds(live, data, {}, 16, accelerator_for("fp32")) < 1
     assert not Estimate(live=3.0, stored=2.0).worth_it and not Estimate(live=200.0, stored=185.0).worth_it
@@ -936,14 +967,13 @@ def test_a_run_reads_the_same_as_live_and_goes_on_exactly(
         (tmp_path / folder).mkdir(exist_ok=True)
         train(
             objective,
-            data,
+            Sources(data=data, teacher=LiveTeacher(teacher.model)),
             dataclasses.replace(FAST, checkpoint_every=3, eval_every=2),
             accelerator=accelerator_for("fp32"),
-            teacher=LiveTeacher(teacher.model),
-            score=score,
             folder=tmp_path / folder,
             resume=resume,
-            storing=storing,
+            cache=None if storing is None else CacheUse(settings=storing),
+            monitoring=Monitoring(score=score),
         )
         return objective.state_dict()
 

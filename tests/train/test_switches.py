@@ -20,7 +20,8 @@ from stillery.parts import divergence, pair
 from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS
 from stillery.recipe import Clock, Recipe
 from stillery.train.check import check_stages
-from stillery.train.objective import Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]
@@ -44,11 +45,13 @@ def one_step(
     clock = Clock(stage=stage_number, stage_step=1, stage_steps=2)
     stage, live = recipe.stages[stage_number], LiveTeacher(teacher.model)
     mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0)) if stage.mixing else None
-    shown = {"plain": live(batch.inputs, needs_of(stage, objective.between[stage_number], clock, "plain")[1])}
+    plan = objective.plan(clock)
+    shown = {"plain": live(batch.inputs, plan.teacher.get("plain", {}))}
     if mixed:
-        shown["mixed"] = live(batch.inputs, needs_of(stage, objective.between[stage_number], clock, "mixed")[1], mixed)
+        shown["mixed"] = live(batch.inputs, plan.teacher["mixed"], mixed)
     share = dict.fromkeys(("examples", "tokens", "pairs", "mixed tokens", "mixed pairs"), 1.0)
-    losses = objective(batch.inputs, batch.labels, shown, clock, share, mixed, torch.from_numpy(batch.index))
+    places = torch.from_numpy(batch.index)
+    losses = objective(plan, MicroBatch(batch=batch, share=share, mixed=mixed, places=places), shown)
     losses.total.backward()
     assert torch.isfinite(losses.total)
     objective.after_step(new_epoch=True)

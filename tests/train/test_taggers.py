@@ -16,20 +16,20 @@ from torch import Tensor
 
 from stillery import methods
 from stillery.errors import UserError
-from stillery.losses import stage_terms
-from stillery.models.family import sizes
-from stillery.models.trace import Trace, trace
+from stillery.losses import BatchFacts, stage_terms
+from stillery.models.family import stack_sizes
+from stillery.models.outputs import Trace
+from stillery.models.trace import trace
 from stillery.parts.divergence import DIVERGENCES
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.train.check import check_stages
 from stillery.train.data import WordData
-from stillery.train.loop import accelerator_for, train
-from stillery.train.microbatches import cut_window
-from stillery.train.objective import Objective, needs_of
+from stillery.train.loop import Sources, accelerator_for, train
+from stillery.train.microbatches import split_window
+from stillery.train.objective import Objective
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
 
-SHARES = dict.fromkeys(("examples", "targets", "tokens", "pairs", "mixed tokens", "mixed pairs"), 1.0)
 METHODS: dict[str, dict[str, Any]] = {
     "none": {},
     "kd": {},
@@ -86,12 +86,12 @@ class Lesson:
 
     def __init__(self, recipe: Recipe, student: Any, teacher: Any) -> None:
         self.recipe, self.teacher = recipe, LiveTeacher(teacher)
-        self.objective = Objective(student, recipe.stages, teacher=sizes(teacher.config), kind="tags", seed=0)
+        self.objective = Objective(student, recipe.stages, teacher=stack_sizes(teacher.config), kind="tags", seed=0)
 
     def losses(self, part: Any, clock: Clock) -> Any:
-        stage, between = self.recipe.stages[clock.stage], self.objective.between[clock.stage]
-        shown = {"plain": self.teacher(part.batch.inputs, needs_of(stage, between, clock, "plain")[1])}
-        return self.objective(part.batch.inputs, part.batch.labels, shown, clock, part.share, part.mixed, part.places)
+        plan = self.objective.plan(clock)
+        shown = {"plain": self.teacher(part.batch.inputs, plan.teacher.get("plain", {}))}
+        return self.objective(plan, part, shown)
 
 
 def one_stage(divergence: str, temperature: float = 1.0, hard: float = 0.3) -> Recipe:
@@ -104,7 +104,7 @@ def one_stage(divergence: str, temperature: float = 1.0, hard: float = 0.3) -> R
 def test_golden_numbers_of_predictions(name: str, temperature: float) -> None:
     """Every labelled word counts once, whatever the length of its sentence; nothing else counts."""
     student, teacher, data = tagger(layers=2, seed=1), tagger(layers=3, seed=2), sentences(12)
-    (part,) = cut_window(data, np.arange(12), 12, Clock(), None, processes())
+    (part,) = split_window(data, np.arange(12), 12, Clock(), None, processes())
     found = Lesson(one_stage(name, temperature), student, teacher).losses(part, Clock())
     (ours, tags), (theirs, _) = labelled(student, data), labelled(teacher, data)
     hard = -log_softmax(ours, -1)[np.arange(len(tags)), tags].mean()
@@ -118,7 +118,7 @@ def test_golden_numbers_of_predictions(name: str, temperature: float) -> None:
 def test_the_labels_loss_is_that_of_transformers() -> None:
     student, data = tagger(seed=1), sentences(12)
     batch = data.batch(np.arange(12))
-    found = stage_terms(Stage(), {"plain": trace(student, batch.inputs)}, {}, None, Clock(), kind="tags")
+    found = stage_terms(Stage(), [], {"plain": trace(student, batch.inputs)}, {}, BatchFacts(kind="tags"), Clock())
     assert found["hard"].item() == pytest.approx(student(**batch.inputs).loss.item(), rel=1e-6)
 
 
@@ -138,7 +138,7 @@ def test_what_is_not_labelled_never_matters(name: str) -> None:
             return Trace(logits=made, targets=labels)
 
         student, teacher = padded(ours), padded(theirs)
-        found = stage_terms(stage, {"plain": student}, {"plain": teacher}, None, Clock(), kind="tags")
+        found = stage_terms(stage, [], {"plain": student}, {"plain": teacher}, BatchFacts(kind="tags"), Clock())
         sum(found.values()).backward()
         slope = student.logits.grad
         assert not slope[labels == -100].any() and slope[labels != -100].all()
@@ -164,7 +164,7 @@ def total(
     terms: dict[str, float] = {}
     mixing = lesson.recipe.stages[clock.stage].mixing
     for process in range(of):
-        for part in cut_window(data, np.arange(len(data)), batch_size, clock, mixing, processes(process, of)):
+        for part in split_window(data, np.arange(len(data)), batch_size, clock, mixing, processes(process, of)):
             found = lesson.losses(part, clock)
             found.total.backward()
             for name, value in found.terms.items():
@@ -197,13 +197,12 @@ def test_every_method_trains(name: str, tmp_path: Path) -> None:
     """Its checks pass, and its losses fall."""
     recipe = methods.build(name, METHODS.get(name, {"layer_share": 1, "least_steps": 1} if name == "cr-ild" else {}))
     student, teacher = tagger(layers=2, width=8, seed=1), tagger(layers=4, seed=2)
-    check_stages(recipe.stages, sizes(student.config), sizes(teacher.config), Clock(), (student.config, teacher.config))
+    configs = student.config, teacher.config
+    check_stages(recipe.stages, *map(stack_sizes, configs), Clock(), configs)
     lesson, data = Lesson(recipe, student, teacher), sentences(8)
     settings = Training(epochs=6, batch_size=8, lr=1e-2, log_every=1, warmup=0.0, guards=False)
-    train(
-        lesson.objective, data, settings, accelerator=accelerator_for("fp32"), teacher=lesson.teacher, score=None,
-        folder=tmp_path, resume=False,
-    )  # fmt: skip
+    sources = Sources(data=data, teacher=lesson.teacher)
+    train(lesson.objective, sources, settings, accelerator=accelerator_for("fp32"), folder=tmp_path)
     logged = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     for stage in recipe.stages:
         first, *_, last = (event["terms"] for event in logged if event["stage"] == stage.name)
@@ -219,7 +218,7 @@ def test_without_tags_a_teacher_is_followed_at_first_pieces() -> None:
     recipe = Recipe(stages=(dataclasses.replace(one_stage("kl").stages[0], hard_weight=0.0),))
     lesson, terms = Lesson(recipe, student, teacher), []
     for data in (bare, tagged):
-        (part,) = cut_window(data, np.arange(8), 8, Clock(), None, processes())
+        (part,) = split_window(data, np.arange(8), 8, Clock(), None, processes())
         terms.append(lesson.losses(part, Clock()).terms["soft"].item())
     assert terms[0] == terms[1] > 0
 
@@ -237,4 +236,4 @@ def test_a_trace_without_labels_cannot_be_scored() -> None:
     inputs = sentences(4).batch(np.arange(4)).inputs
     del inputs["labels"]
     with pytest.raises(UserError, match="scored where their labels count: trace the model with labels in its inputs"):
-        stage_terms(Stage(), {"plain": trace(tagger(), inputs)}, {}, None, Clock(), kind="tags")
+        stage_terms(Stage(), [], {"plain": trace(tagger(), inputs)}, {}, BatchFacts(kind="tags"), Clock())

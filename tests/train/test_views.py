@@ -16,8 +16,8 @@ from stillery.models.load import Loaded
 from stillery.models.trace import trace
 from stillery.overrides import Switches, switched
 from stillery.recipe import Clock
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Objective
-from stillery.train.step_plan import needs_of
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]
@@ -33,12 +33,13 @@ def objective_of(student: PreTrainedModel, sizes: Sizes, switches: Switches | No
 
 def losses_of(objective: Objective, teacher: Loaded, batch: Batch, lam: float = 0.3) -> tuple[Losses, Mixed]:
     mixed = Mixed(lam=lam, partner=torch.arange(len(batch)).flip(0))
-    asked, stage = LiveTeacher(teacher.model), objective.stages[0]
-    shown = {}
-    for view in ("plain", "mixed"):
-        _, needs = needs_of(stage, objective.between[0], LATE, view)
-        shown[view] = asked(batch.inputs, needs, mixed if view == "mixed" else None)
-    return objective(batch.inputs, batch.labels, shown, LATE, WHOLE, mixed, torch.from_numpy(batch.index)), mixed
+    live, plan = LiveTeacher(teacher.model), objective.plan(LATE)
+    shown = {
+        view: live(batch.inputs, plan.teacher.get(view, {}), mixed if view == "mixed" else None)
+        for view in ("plain", "mixed")
+    }
+    micro_batch = MicroBatch(batch=batch, share=WHOLE, mixed=mixed, places=torch.from_numpy(batch.index))
+    return objective(plan, micro_batch, shown), mixed
 
 
 def test_consistency_is_of_the_mixed_view(student_of: StudentOf, teacher, teacher_sizes: Sizes, batch: Batch) -> None:

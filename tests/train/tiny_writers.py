@@ -19,15 +19,16 @@ from transformers import (
 )
 
 from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.collate import collate_generation
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.losses import Mixed
 from stillery.models.family import kind_of, stack_sizes
 from stillery.recipe import Clock, Recipe, Rows
 from stillery.stacks import on_stacks
 from stillery.train.loop import TextData
-from stillery.train.objective import Losses, Objective, needs_of
+from stillery.train.microbatches import MicroBatch
+from stillery.train.objective import Losses, Objective
 from stillery.train.teacher import LiveTeacher
 
 FAMILIES = ("t5", "bart", "gpt2", "llama")
@@ -87,7 +88,7 @@ def texts(name: str, count: int = 8, seed: int = 0) -> TextData:
     random = np.random.default_rng(seed)
     sources, targets = random.integers(2, 12, count), random.integers(1, 7, count)
     whole = name in ("gpt2", "llama")
-    tokens = TextTokens(
+    tokens = GenerationTokens(
         ids=tuple(map(str, range(count))),
         source=_tokens(sources + targets if whole else sources, seed + 1),
         target=None if whole else _tokens(targets, seed + 2),
@@ -124,13 +125,14 @@ class Lesson:
         clock: Clock | None = None,
     ) -> Losses:
         clock = clock or Clock(stage_step=1, stage_steps=2)
-        stage, between = self.recipe.stages[clock.stage], self.objective.between[clock.stage]
+        stage, plan = self.recipe.stages[clock.stage], self.objective.plan(clock)
         if mixed is None and stage.mixing is not None:
             mixed = Mixed(lam=0.3, partner=torch.arange(len(batch)).flip(0))
-        shown = {"plain": self.teacher(batch.inputs, needs_of(stage, between, clock, "plain")[1])}
+        shown = {"plain": self.teacher(batch.inputs, plan.teacher.get("plain", {}))}
         if mixed:
-            shown["mixed"] = self.teacher(batch.inputs, needs_of(stage, between, clock, "mixed")[1], mixed)
-        return self.objective(batch.inputs, None, shown, clock, share or Whole(), mixed)
+            shown["mixed"] = self.teacher(batch.inputs, plan.teacher["mixed"], mixed)
+        micro_batch = MicroBatch(batch=batch, share=share or Whole(), mixed=mixed, places=torch.from_numpy(batch.index))
+        return self.objective(plan, micro_batch, shown)
 
 
 class Whole(dict):
@@ -141,7 +143,7 @@ class Whole(dict):
 
 
 def batch_of(data: TextData, index: Any = None, pad_to: int = 1) -> Batch:
-    return collate_text(data.tokens, np.arange(len(data)) if index is None else np.asarray(index), PAD, pad_to)
+    return collate_generation(data.tokens, np.arange(len(data)) if index is None else np.asarray(index), PAD, pad_to)
 
 
 def numbers(terms: dict[str, Tensor]) -> dict[str, float]:

@@ -1,7 +1,7 @@
 """Angles between teacher layers seen from a student layer: layer selection, section 4 (arXiv 2502.04499).
 
-If the directions from a student's state to two teacher layers point the same way, matching either pulls the student
-alike, whichever is chosen.
+If the directions from a student's hidden state to two teacher layers are similar, matching either layer moves the
+student in the same direction, so the choice between them matters little.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 __all__ = ["Angles", "angle_cosine", "angles"]
 
 EPSILON = 1e-6
-"""Added to the product of the lengths, as in the released code."""
+"""Added to the product of the norms, as in the released code."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,10 +27,10 @@ class Angles:
 
 
 def angle_cosine(student: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The cosine of the angle at `student` between the directions to two teacher states, all [..., width].
+    """The cosine of the angle at the student's state between the directions to two teacher states, all [..., width].
 
     cos = u.v / (|u| |v| + 1e-6) with u = T_i - S_k and v = T_j - S_k. The released code keeps (1, N) of all pairs and
-    the first student layer only, and counts padding; here any three states may be compared.
+    the first student layer only, and includes padding; here any three states may be compared.
     """
     to_first, to_second = first - student, second - student
     lengths = to_first.norm(dim=-1) * to_second.norm(dim=-1)
@@ -39,7 +39,7 @@ def angle_cosine(student: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 
 def angles(student: Tensor, first: Tensor, second: Tensor, mask: Tensor, bins: int = 100) -> Angles:
-    """The angles of a batch of states [batch, tokens, width], padding left out by the mask [batch, tokens]."""
+    """The angles over all real tokens of a batch of states [batch, tokens, width], with a mask [batch, tokens]."""
     cosines = angle_cosine(student, first, second)[mask.to(torch.bool)]
     counts = torch.histc(cosines.float(), bins=bins, min=-1.0, max=1.0)
     return Angles(

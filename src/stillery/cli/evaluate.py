@@ -46,14 +46,20 @@ def evaluate(
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.config.inherited import as_trained, reading_of
-    from stillery.jobs.evaluate import run_evaluate
+    from stillery.jobs.evaluate import Request, run_evaluate
 
-    data, writing, decoding = as_trained(model, settings, option_name)
-    theirs = None if against is None else reading_of(against, settings, option_name)
     found = run_evaluate(
-        model, data, writing, decoding, against=against, theirs=theirs, part=part, batch_size=batch_size,
-        submission=submission, predictions=predictions,
-    )  # fmt: skip
+        Request(
+            model=model,
+            inputs=as_trained(model, settings, option_name),
+            against=against,
+            theirs=None if against is None else reading_of(against, settings, option_name),
+            split=part,
+            batch_size=batch_size,
+            submission=submission,
+            predictions=predictions,
+        )
+    )
     if json:
         print_json(found)
     else:

@@ -77,9 +77,9 @@ _KINDS = {
 def _show_parts(*, as_json: bool) -> None:
     """What each part says about itself, by the option that chooses it."""
     from stillery.cli.show import print_json
-    from stillery.words import said
+    from stillery.words import part_words
 
-    found = {kind: [one for one in said() if one.kind == kind] for kind in _KINDS}
+    found = {kind: [one for one in part_words() if one.kind == kind] for kind in _KINDS}
     if as_json:
         print_json({kind: {one.word: one.help for one in parts} for kind, parts in found.items()})
         return

@@ -72,7 +72,7 @@ def predict(
     from stillery.jobs.predict import run_predict
 
     rows = run_predict(
-        model, data, out, text=text, text_pair=text_pair, max_length=max_length, batch_size=batch_size, source=source,
+        model, data, out, batch_size=batch_size, text=text, text_pair=text_pair, max_length=max_length, source=source,
         prompt=prompt, prefix=prefix, **settings,
     )  # fmt: skip
     print(f"{rows} rows written to {out}")

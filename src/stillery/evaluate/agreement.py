@@ -1,4 +1,4 @@
-"""How well a student follows its teacher where there are no labels to score against."""
+"""Agreement of a student with its teacher on examples without labels."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One number for several tasks, taken as the papers take it."""
+"""The average over tasks, computed as each paper computes it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from stillery.errors import UserError, nearest
 __all__ = ["MISMATCHED", "STYLES", "Average", "Column", "Style", "average"]
 
 MISMATCHED = "mnli-mm"
-"""What scores on MNLI's mismatched part are called; those on the matched part are just `mnli`."""
+"""The name of scores on MNLI's mismatched split; those on the matched split are `mnli`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Column:
-    """One number of a table: the mean over the sets of examples of the mean over the metrics."""
+    """One column of a results table: the mean over its sets of examples of the mean over its metrics."""
 
     name: str
     sets: tuple[str, ...]
@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """The columns whose unweighted mean a paper calls its average, and what is known about that."""
+    """The columns whose unweighted mean a paper reports as its average, and what is known about that."""
 
     about: str
     columns: tuple[Column, ...]
@@ -32,7 +32,7 @@ class Style:
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
-    """The mean (None without any column), the columns it is of, and the sets of examples that were not there."""
+    """An average over tasks (None without any column), its columns, and the sets of examples without scores."""
 
     style: str
     value: float | None
@@ -97,13 +97,13 @@ STYLES: dict[str, Style] = {
         columns=_columns((), scitail="accuracy", paws="accuracy", imdb="accuracy"),
     ),
 }
-"""How an average is taken, by name."""
+"""The ways of averaging, by name."""
 
 
 def average(scores: Mapping[str, Mapping[str, float]], style: str = "glue") -> Average:
     """The average of scores (set of examples to metric to value) over the columns of a style.
 
-    Columns without scores are left out and named in `missing`; a column with one of its two sets is taken from that.
+    Sets without scores are named in `missing`. A column without any is left out; one with one of its two sets is that.
 
     >>> average({"sst2": {"accuracy": 90.0}, "mrpc": {"f1": 88.0, "accuracy": 84.0}}).value
     88.0

@@ -1,7 +1,7 @@
-"""What a metric would have been on other samples of the same examples.
+"""Bootstrap resamples of a metric, all at once.
 
-A resample of n examples holds each distinct (gold, prediction, ...) row a multinomial number of times, so that a
-classification metric of all resamples follows from a few counts at once; a thousand calls of scikit-learn take seconds.
+A resample of n examples holds each distinct (gold, prediction, ...) row a multinomial number of times, so a
+classification metric of all resamples follows from a few counts. A thousand calls of scikit-learn would take seconds.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True)
 class Counts:
-    """How often each class was right, was the gold one, and was predicted, per resample: each `[draws, classes]`."""
+    """True positives, gold and predicted examples of each class per resample, each `[draws, classes]`."""
 
     hits: Array
     gold: Array
@@ -33,9 +33,9 @@ class Counts:
 def replicates(
     gold: NDArray[Any], predictions: Sequence[NDArray[Any]], metric: str, *, draws: int, seed: int
 ) -> NDArray[np.float64]:
-    """The metric (percent) of each model on the same resamples of the examples: `[draws, models]`.
+    """The metric (in percent) of each model on the same resamples of the examples, `[draws, models]`.
 
-    Classes and scores are `[n]`, sets of labels `[n, labels]`.
+    Classes and scores are `[n]`, several labels per example `[n, labels]`.
     """
     random = np.random.default_rng(seed)
     if gold.ndim == 2:
@@ -46,7 +46,7 @@ def replicates(
 
 
 def bounds(values: Array, level: float) -> tuple[float, float]:
-    """The middle `level` share of the values, from its lowest to its highest (percentile bootstrap)."""
+    """The percentile bootstrap interval of the values at a confidence level such as 0.95."""
     low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
     return float(low), float(high)
 
@@ -85,7 +85,7 @@ def _resampled_counts(
 
 
 def _ratio(above: Array, below: Array) -> Array:
-    # The divisions without a value count as 0, as in scikit-learn.
+    # 0 / 0 counts as 0, as in scikit-learn.
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
@@ -99,7 +99,7 @@ def _f1_of_classes(counts: Counts) -> Array:
 
 def _f1(counts: Counts) -> Array:
     scores = _f1_of_classes(counts)
-    # With neither a gold nor a predicted example of class 1 there is no column for it.
+    # Without a gold or predicted example of class 1 there is no column for it.
     return scores[:, 1] if scores.shape[1] > 1 else np.zeros(len(scores))
 
 

@@ -1,4 +1,4 @@
-"""Correlations of two series that are defined for every input."""
+"""Pearson and Spearman correlation, defined as 0 where they have no value."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def _defined(left: NDArray[Any], right: NDArray[Any], correlate: Any) -> float:
     left, right = left.astype(np.float64), right.astype(np.float64)
     if len(left) < 2 or np.ptp(left) == 0 or np.ptp(right) == 0:
         return 0.0
-    # A nearly constant series has a correlation of rounding errors, which SciPy warns about: the number still stands.
+    # SciPy warns that the correlation of a nearly constant series is dominated by rounding errors; it is still used.
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         value = float(correlate(left, right).statistic)

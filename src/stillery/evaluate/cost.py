@@ -1,4 +1,4 @@
-"""What a model costs: parameters, FLOPs, megabytes, milliseconds."""
+"""Cost of a model at inference: parameters, FLOPs, size on disk, latency."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from stillery.errors import UserError
 from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.models.family import kind_of
-from stillery.models.trace import accepted_inputs
+from stillery.models.inputs import accepted_inputs
 
 __all__ = ["cost", "flops_per_example", "latency_ms", "megabytes", "parameters"]
 
@@ -35,14 +35,14 @@ def cost(
     train_seconds: float | None,
     teacher: PreTrainedModel | None = None,
 ) -> dict[str, float | int | None]:
-    """Everything a model costs, and beside a teacher how many times faster it answers.
+    """All costs of a model, and its speedup over a teacher if one is given.
 
     Args:
         model: the model, as loaded from `folder`.
         folder: where its weights are.
         inputs: batches of one example each, to measure latency on.
-        length: how many tokens the FLOPs are counted for.
-        train_seconds: how long the model was trained.
+        length: the number of tokens the FLOPs are counted for.
+        train_seconds: the training time of the model.
         teacher: the model to compare with, timed in turns with `model` so that a busy machine slows both.
     """
     models = [model] if teacher is None else [model, teacher]
@@ -62,12 +62,12 @@ def cost(
 
 
 def parameters(model: nn.Module) -> int:
-    """How many numbers the model holds, shared tensors counted once."""
+    """The number of parameters, shared tensors counted once."""
     return sum(tensor.numel() for tensor in model.parameters())
 
 
 def megabytes(folder: Path) -> float:
-    """Size of the safetensors weights in a folder, in 10^6 bytes."""
+    """The size of the safetensors weights in a folder, in 10^6 bytes."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UserError(f"no *.safetensors weights in {folder}")
@@ -75,31 +75,31 @@ def megabytes(folder: Path) -> float:
 
 
 def flops_per_example(model: PreTrainedModel, length: int) -> int:
-    """FLOPs of the matrix products (two per multiply-add) of one forward pass on one example of `length` tokens.
+    """The FLOPs of the matrix products (two per multiply-add) of one forward pass on one example of `length` tokens.
 
-    An encoder-decoder reads and writes as many.
+    For an encoder-decoder both the source and the target have this length.
     """
     try:
-        # Only shapes are worked out, which takes no memory and next to no time.
+        # Fake tensors have shapes only, which takes no memory and next to no time.
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
             return _counted(model, length, fake.from_tensor)
     except RuntimeError:
-        # A model that looks at its numbers on the way, and there are none.
+        # A model whose forward pass reads values, which fake tensors do not have.
         return _counted(model, length, Tensor.detach)
 
 
 def _counted(model: PreTrainedModel, length: int, held: Callable[[Tensor], Tensor]) -> int:
-    """The FLOPs with the model's tensors as `held` gives them."""
-    # Not the padding token: some families count positions over the other tokens only.
+    """The FLOPs of a forward pass with the model's tensors replaced by `held` of each."""
+    # Not the padding token: some families number positions over the other tokens only.
     token = 1 if getattr(model.config, "pad_token_id", None) == 0 else 0
     ids = torch.full((1, length), token, dtype=torch.long, device=device_of(model))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
     if kind_of(model.config) == "encoder-decoder":
         inputs["labels"] = ids
-    # The counter hooks the gradient of weights that a layer takes as its input (DeBERTa's positions): these have none.
+    # Detached, because the counter would hook the gradients of weights that are a layer's input (DeBERTa's positions).
     tensors = {name: held(tensor.detach()) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     counter = FlopCounterMode(display=False)
-    # The fused CPU attention kernel is unknown to the counter, which would then leave attention's products out.
+    # The counter does not know the fused CPU attention kernel and would leave its matrix products out.
     with evaluating(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         functional_call(model, tensors, (), accepted_inputs(model, inputs))
     return int(counter.get_total_flops())
@@ -132,7 +132,7 @@ def _placed(model: PreTrainedModel, batch: Inputs) -> dict[str, Tensor]:
 def _milliseconds(model: PreTrainedModel, batch: dict[str, Tensor]) -> float:
     start = perf_counter()
     output = model(**batch)
-    # Reading a number back waits for the answer on devices that work in the background.
+    # Reading a number back waits for devices that compute asynchronously.
     output.logits.flatten()[0].item()
     return 1000 * (perf_counter() - start)
 

@@ -1,4 +1,4 @@
-"""Texts that sequence-to-sequence and causal models write."""
+"""Generate texts with sequence-to-sequence and causal models."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from transformers import GenerationConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from stillery.data.tokens.batches import Indices, in_order
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_encode import end_of
+from stillery.data.tokens.encode_generation import end_of
 from stillery.errors import ErrorList, UserError
 from stillery.evaluate.inference_mode import device_of, evaluating
-from stillery.models.kv_cache import past_of
+from stillery.models.kv_cache import cache_of
 from stillery.models.quiet import quiet
-from stillery.models.sampling import AS_THEY_ARE, PLAINLY
+from stillery.models.sampling import NEUTRAL_GENERATION, NEUTRAL_SAMPLING
 from stillery.progress import track
 
 __all__ = ["Decoding", "end_ids", "generate", "generate_ids", "left_aside"]
@@ -27,22 +27,22 @@ __all__ = ["Decoding", "end_ids", "generate", "generate_ids", "left_aside"]
 
 @dataclass(frozen=True, kw_only=True)
 class Decoding:
-    """How a text is made from what a model says about the next token.
+    """How texts are generated: greedy search, beam search or sampling.
 
-    T5 is searched with 4 beams on WMT, BART with 5 on DART, both for at most 128 tokens.
+    The papers use 4 beams for T5 on WMT and 5 for BART on DART, both with at most 128 tokens.
 
     Attributes:
-        beams: how many texts are kept at each step; 1 takes the likeliest token each time (greedy).
-        max_new_tokens: where a text is cut off, in tokens, its end token included.
-        min_new_tokens: no text ends before it has that many.
+        beams: the number of beams; 1 is greedy search.
+        max_new_tokens: the largest number of new tokens, the end token included.
+        min_new_tokens: the smallest number of new tokens.
         length_penalty: beams are ranked by log p / length^penalty; above 0 favours long texts, below 0 short ones.
-        no_repeat_ngram: no run of that many tokens appears twice in a text (a causal model's prompt counts as text);
+        no_repeat_ngram: no n-gram of this length appears twice in a text (a causal model's prompt counts as text);
             0 allows every repetition.
-        sample: draw each token at random instead of searching for the likeliest text; needs one beam.
-        temperature: logits are divided by it before a token is drawn; below 1 is less random.
-        top_p: tokens are drawn from the likeliest ones that together have this probability.
-        early_stopping: stop as soon as there are as many finished texts as beams, not when no unfinished one could
-            still overtake the best of them.
+        sample: sample each token instead of searching for the likeliest text; needs one beam.
+        temperature: logits are divided by it before sampling; below 1 is less random.
+        top_p: nucleus sampling from the likeliest tokens that together have this probability.
+        early_stopping: stop as soon as there are as many finished texts as beams, instead of when no unfinished beam
+            can still overtake the best of them.
     """
 
     beams: int = 4
@@ -84,56 +84,50 @@ def generate(
     decoding: Decoding,
     batch_size: int = 32,
     seed: int = 0,
-    description: str = "generate",
-    progress: bool = True,
+    description: str | None = "generate",
 ) -> list[str]:
-    """What the model writes for each prompt, in the order of the examples, without prompt and special tokens.
+    """Generate a text for each prompt, in the order of the examples, without prompt and special tokens.
 
     Args:
         model: an encoder-decoder or a causal model; it stays on its device, and nothing of it is changed.
         tokenizer: the model's own.
-        tokens: the prompts; an encoder-decoder's are its inputs, a causal model goes on where they end.
-        decoding: how a text is searched for. It alone decides: the decoding settings a checkpoint comes with do not
-            count, but its start and end tokens, forced or forbidden ones do. A text also ends where the tokenizer's
-            targets do (`end_ids`).
-        batch_size: prompts at a time, fewer where a device has no memory for them. Neither it nor the padding changes a
-            text that is searched for.
-        seed: decides what is sampled, together with `batch_size`.
-        description: what the progress bar is called.
-        progress: whether there is one.
+        tokens: the prompts; an encoder-decoder encodes them, a causal model continues them.
+        decoding: how texts are generated. The decoding settings of the checkpoint do not count, except its start and
+            end tokens and its forced or forbidden ones. A text also ends with the token that the tokenizer ends targets
+            with (`end_ids`).
+        batch_size: prompts at a time, fewer where a device has no memory for them. Neither it nor the padding changes
+            the result of a search.
+        seed: of the sampling, which also depends on `batch_size`.
+        description: the title of the progress bar, None for none.
     """
     texts = generate_ids(
-        model,
-        tokenizer,
-        tokens,
-        decoding=decoding,
-        batch_size=batch_size,
-        seed=seed,
-        description=description,
-        progress=progress,
+        model, tokenizer, tokens, decoding=decoding, batch_size=batch_size, seed=seed, description=description
     )
     return [str(tokenizer.decode(text, skip_special_tokens=True)) for text in texts]
 
 
 def end_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The tokens that end a text: the model's own, of which some have several, and the one its targets end with.
+    """The tokens that end a text: those of the model's configuration, and the one that the tokenizer ends targets with.
 
-    The two differ where a checkpoint's tokenizer names another end than its configuration.
+    The two differ where a checkpoint's tokenizer has another end token than its configuration.
     """
-    stated = _stated(model, "eos_token_id")
-    own = stated if isinstance(stated, list | tuple) else [] if stated is None else [stated]
+    configured = _configured(model, "eos_token_id")
+    own = configured if isinstance(configured, list | tuple) else [] if configured is None else [configured]
     try:
-        taught = [end_of(tokenizer)]
+        of_targets = [end_of(tokenizer)]
     except UserError:
-        taught = []
-    return list(dict.fromkeys([*map(int, own), *taught]))
+        of_targets = []
+    return list(dict.fromkeys([*map(int, own), *of_targets]))
 
 
 def left_aside(model: PreTrainedModel) -> dict[str, Any]:
-    """What `generate` sets in place of a checkpoint's own settings, beside the search; how it keeps its past stays."""
+    """The settings of a checkpoint's generation config that `generate` replaces by neutral ones.
+
+    Those of the search are not among them, nor is whether keys and values are cached.
+    """
     own = model.generation_config
-    usual = {name: value for name, value in PLAINLY.items() if name not in ("use_cache", "max_time")}
-    return {name: value for name, value in usual.items() if getattr(own, name, None) not in (None, value)}
+    neutral = {name: value for name, value in NEUTRAL_GENERATION.items() if name not in ("use_cache", "max_time")}
+    return {name: value for name, value in neutral.items() if getattr(own, name, None) not in (None, value)}
 
 
 def generate_ids(
@@ -144,59 +138,58 @@ def generate_ids(
     decoding: Decoding,
     batch_size: int = 32,
     seed: int = 0,
-    description: str = "generate",
-    progress: bool = True,
-    told: Callable[[dict[int, list[int]]], None] | None = None,
+    description: str | None = "generate",
+    on_batch: Callable[[dict[int, list[int]]], None] | None = None,
 ) -> list[list[int]]:
-    """The token ids of what `generate` writes, as a target would be tokenised: with the end token, without the start.
+    """Generate texts as token ids, in the form of tokenised targets: with the end token, without the start token.
 
-    A text cut off at `max_new_tokens` has no end token, not even the one that BART is forced to write there.
-    Sequence-level distillation trains on a teacher's. `told` is given the texts of each batch by their rows, as soon as
-    they are written.
+    Sequence-level distillation trains on those of a teacher. A text cut off at `max_new_tokens` has no end token, not
+    even the one that BART is forced to generate there. `on_batch` is called after each batch with its texts by row. The
+    other arguments are those of `generate`.
     """
     _check(model, tokens, decoding)
     device = device_of(model)
-    pad, end, forced = _pad_id(model, tokenizer), end_ids(model, tokenizer), _stated(model, "forced_eos_token_id")
+    pad, end, forced = _pad_id(model, tokenizer), end_ids(model, tokenizer), _configured(model, "forced_eos_token_id")
     batches = in_order(tokens.lengths, batch_size)
     texts: list[list[int]] = [[] for _ in range(len(tokens))]
     with evaluating(model), torch.inference_mode(), quiet(), _seeded(seed, device):
         config = _generation_config(model, decoding, pad, end)
-        for index in track(batches, description) if progress else batches:
-            for row, text in zip(index, _written(model, tokens, index, pad, config), strict=True):
+        for index in track(batches, description):
+            for row, text in zip(index, _generated(model, tokens, index, pad, config), strict=True):
                 texts[row] = _up_to_end(text, end)
                 if forced is not None and len(texts[row]) == decoding.max_new_tokens:
                     texts[row] = texts[row][:-1]
-            if told is not None:
-                told({int(row): texts[row] for row in index})
+            if on_batch is not None:
+                on_batch({int(row): texts[row] for row in index})
     return texts
 
 
-def _written(
+def _generated(
     model: PreTrainedModel, tokens: Tokens, index: Indices, pad: int, config: GenerationConfig
 ) -> list[list[int]]:
-    """What a model writes for some prompts, padding behind it; in halves where the device has no memory for all."""
+    """Generate from one batch of prompts, padding included; in halves where the device has no memory for all of it."""
     ids, mask = _padded(tokens, index, pad, left=not model.config.is_encoder_decoder)
     device = device_of(model)
     try:
         inputs = {"input_ids": ids.to(device), "attention_mask": mask.to(device)}
-        written: Tensor = cast(Any, model).generate(**inputs, **past_of(model), generation_config=config)
+        output: Tensor = cast(Any, model).generate(**inputs, **cache_of(model), generation_config=config)
     except torch.OutOfMemoryError:
         if len(index) == 1:
             raise
     else:
         # An encoder-decoder's text begins with its start token, a causal model's with the prompt.
         start = 1 if model.config.is_encoder_decoder else ids.shape[1]
-        texts: list[list[int]] = written[:, start:].tolist()
+        texts: list[list[int]] = output[:, start:].tolist()
         return texts
-    # Outside of the handler, which would keep what filled the memory.
+    # Outside of the handler, which would keep the tensors that filled the memory.
     halves = np.array_split(index, 2)
-    return [text for half in halves for text in _written(model, tokens, half, pad, config)]
+    return [text for half in halves for text in _generated(model, tokens, half, pad, config)]
 
 
 def _check(model: PreTrainedModel, tokens: Tokens, decoding: Decoding) -> None:
     name = type(model).__name__
     if not model.can_generate():
-        raise UserError(f"{name} writes no text; a sequence-to-sequence or causal language model is needed")
+        raise UserError(f"{name} cannot generate text; a sequence-to-sequence or causal language model is needed")
     if len(tokens) == 0:
         raise UserError("there are no examples to generate from")
     empty = int((tokens.lengths == 0).sum())
@@ -205,7 +198,7 @@ def _check(model: PreTrainedModel, tokens: Tokens, decoding: Decoding) -> None:
         raise UserError(
             f"{empty} of {len(tokens)} prompts have no tokens to start from, the first is that of row {first}"
         )
-    # Relative positions (T5) have no end, and no such entry.
+    # Relative positions (T5) are unlimited, and have no such entry.
     limit = getattr(model.config, "max_position_embeddings", None)
     longest, new = int(tokens.lengths.max()), decoding.max_new_tokens
     needed = max(longest, new) if model.config.is_encoder_decoder else longest + new
@@ -225,14 +218,14 @@ def _generation_config(model: PreTrainedModel, decoding: Decoding, pad: int, end
         "no_repeat_ngram_size": decoding.no_repeat_ngram,
         "do_sample": decoding.sample,
         "early_stopping": decoding.early_stopping,
-        **PLAINLY,
+        **NEUTRAL_GENERATION,
         "pad_token_id": pad,
         "eos_token_id": end or None,
     }
     if decoding.sample:
-        settings |= AS_THEY_ARE | {"temperature": decoding.temperature, "top_p": decoding.top_p}
+        settings |= NEUTRAL_SAMPLING | {"temperature": decoding.temperature, "top_p": decoding.top_p}
     if model.config.is_encoder_decoder:
-        settings["decoder_start_token_id"] = _stated(model, "decoder_start_token_id")
+        settings["decoder_start_token_id"] = _configured(model, "decoder_start_token_id")
         if settings["decoder_start_token_id"] is None:
             raise UserError(
                 f"{type(model).__name__}: its configuration has no decoder_start_token_id to start a text with"
@@ -254,25 +247,26 @@ def _padded(tokens: Tokens, index: Indices, pad: int, *, left: bool) -> tuple[Te
 
 
 def _up_to_end(text: list[int], end: list[int]) -> list[int]:
-    """A text with its first end token, without the padding behind it."""
+    """A text up to its first end token, without the padding after it."""
     size = next((place + 1 for place, token in enumerate(text) if token in end), len(text))
     return text[:size]
 
 
 def _pad_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token that fills up a batch; any will do for models without one (GPT-2), because it is masked."""
-    found = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else _stated(model, "pad_token_id")
+    """The padding token; any will do for models without one (GPT-2), because it is masked."""
+    found = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else _configured(model, "pad_token_id")
     return int(found) if found is not None else (end_ids(model, tokenizer) or [0])[0]
 
 
-def _stated(model: PreTrainedModel, name: str) -> Any:
+def _configured(model: PreTrainedModel, name: str) -> Any:
+    """A setting of the generation config or, where that has none, of the model's configuration."""
     values = (getattr(config, name, None) for config in (model.generation_config, model.config))
     return next((value for value in values if value is not None), None)
 
 
 @contextmanager
 def _seeded(seed: int, device: torch.device) -> Iterator[None]:
-    """Random numbers that depend on the seed alone; after the block they go on as if it had not been."""
+    """Seed the random numbers inside the block; the random state is the same after it as before."""
     devices, kind = ([], "cuda") if device.type == "cpu" else ([device], device.type)
     with torch.random.fork_rng(devices=devices, device_type=kind):
         torch.manual_seed(seed)

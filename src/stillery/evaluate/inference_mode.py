@@ -1,4 +1,4 @@
-"""The state a model is measured in."""
+"""Eval mode for the duration of a block."""
 
 from __future__ import annotations
 
@@ -7,19 +7,20 @@ from contextlib import contextmanager
 
 import torch
 from torch import nn
+from transformers import PreTrainedModel
 
 from stillery.models.attention import for_any_length
 
-__all__ = ["device_of", "evaluating"]
+__all__ = ["device_of", "evaluating", "to_device"]
 
 
 @contextmanager
 def evaluating(*models: nn.Module) -> Iterator[None]:
-    """Run the block in eval mode (no dropout), then give every module the mode it had.
+    """Run the block in eval mode (no dropout) and restore the mode of every module afterwards.
 
-    Texts of any length are to be expected.
+    Attention kernels are chosen for inputs of many lengths (`for_any_length`).
     """
-    # Each module is restored by itself: a frozen part may be in eval mode inside a model that trains.
+    # Each module on its own: a frozen submodule may be in eval mode inside a model in training mode.
     before = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.eval()
@@ -32,5 +33,11 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device of a model's weights."""
+    """The device a model's weights are on."""
     return next(model.parameters()).device
+
+
+def to_device(model: PreTrainedModel) -> None:
+    """Move a model that is not trained here to the GPU, if there is one."""
+    if torch.cuda.is_available():
+        model.to("cuda")  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""How good predictions are, in percent, and how sure that number is."""
+"""Metrics of predictions in percent, with confidence intervals."""
 
 from __future__ import annotations
 
@@ -37,22 +37,22 @@ def score(
     Args:
         gold: class indices or values `[n]`, or 0 and 1 for each of several labels `[n, labels]`.
         logits: the model's outputs `[n, classes]`, or `[n, 1]` for regression.
-        labels: the task's classes.
-        metrics: names among accuracy, f1 (two classes; of `labels.positive`, else of class 1), f1_macro and matthews,
-            or pearson and spearman for regression; by default accuracy and f1_macro, or both correlations. For
-            several labels f1_micro, f1_macro and accuracy (of the whole set), by default all three.
+        labels: the labels of the task: their kind and their names.
+        metrics: for classes accuracy, f1 (two classes; of `labels.positive`, else of class 1), f1_macro and matthews,
+            by default accuracy and f1_macro; for regression pearson and spearman, by default both; for several labels
+            f1_micro, f1_macro and accuracy (all labels of an example right), by default all three.
     """
     guess = predicted(logits, labels)
     _check_sizes(gold, guess)
     if labels.multi:
         return {name: 100 * score_sets(gold, guess, name) for name in _chosen(labels, metrics)}
-    gold, guess = _facing(gold, labels), _facing(guess, labels)
+    gold, guess = _positive_as_one(gold, labels), _positive_as_one(guess, labels)
     measures = REGRESSION if labels.regression else CLASSIFICATION
     return {name: 100 * measures[name](gold, guess) for name in _chosen(labels, metrics)}
 
 
 def main_metric(labels: Labels, metrics: Sequence[str] | None = None) -> str:
-    """The metric models are compared and chosen by: the first one."""
+    """The metric that models are compared and selected by: the first one."""
     return _chosen(labels, metrics)[0]
 
 
@@ -65,7 +65,7 @@ def interval(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Confidence interval of a metric in percent: Wilson's for accuracy, else a percentile bootstrap over examples."""
+    """The confidence interval of a metric in percent: Wilson's for accuracy, else a percentile bootstrap."""
     guess = predicted(logits, labels)
     _check_sizes(gold, guess)
     _chosen(labels, [metric])
@@ -73,7 +73,7 @@ def interval(
         right = int((gold == guess).reshape(len(gold), -1).all(axis=1).sum())
         found = binomtest(right, len(gold)).proportion_ci(level, method="wilson")
         return 100 * float(found.low), 100 * float(found.high)
-    gold, guess = _facing(gold, labels), _facing(guess, labels)
+    gold, guess = _positive_as_one(gold, labels), _positive_as_one(guess, labels)
     return bounds(replicates(gold, [guess], metric, draws=draws, seed=seed)[:, 0], level)
 
 
@@ -87,17 +87,17 @@ def difference(
     draws: int = 1000,
     seed: int = 0,
 ) -> tuple[float, tuple[float, float]]:
-    """Student minus teacher in percent, and its interval by a bootstrap that resamples both on the same examples."""
+    """Student minus teacher in percent, and its interval by a paired bootstrap over examples."""
     value = score(gold, logits, labels, [metric])[metric] - score(gold, teacher_logits, labels, [metric])[metric]
-    guesses = [_facing(predicted(one, labels), labels) for one in (logits, teacher_logits)]
-    values = replicates(_facing(gold, labels), guesses, metric, draws=draws, seed=seed)
+    guesses = [_positive_as_one(predicted(one, labels), labels) for one in (logits, teacher_logits)]
+    values = replicates(_positive_as_one(gold, labels), guesses, metric, draws=draws, seed=seed)
     return value, bounds(values[:, 0] - values[:, 1], level)
 
 
 def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels) -> float:
-    """Percent of examples given the same class by both, or of decisions about a label where there are several.
+    """The percentage of predictions that student and teacher share: classes, or each of several labels.
 
-    For regression 100 times the Pearson correlation of both.
+    For regression it is 100 times their Pearson correlation.
     """
     student, teacher = predicted(logits, labels), predicted(teacher_logits, labels)
     _check_sizes(teacher, student)
@@ -105,20 +105,20 @@ def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels
 
 
 def majority_collapse(logits: NDArray[Any], labels: Labels) -> bool:
-    """Whether every example was given one and the same class (or the same labels, or the same value)."""
+    """Whether the model predicts the same class (or the same labels, or the same value) for every example."""
     guess = predicted(logits, labels)
     return len(guess) > 0 and bool((guess == guess[0]).all())
 
 
 def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
-    """The class index of each row of logits `[n, classes]`, or the value of each row `[n, 1]` for regression.
+    """Predictions from logits: the class of each row `[n, classes]`, or the value of each row `[n, 1]`.
 
-    Of several labels 1 for those with a probability above one half and else 0, `[n, labels]`.
+    For several labels 1 where the probability is above one half, else 0, `[n, labels]`.
     """
     width = 1 if labels.regression else labels.count
     if logits.ndim != 2 or logits.shape[1] != width:
         raise UserError(f"the model gives outputs of shape {list(logits.shape)}, the task needs {width} per example")
-    # The largest of a row with NaN in it is a class like any other: without this a broken model gets a score.
+    # argmax of a row with NaN is a class like any other, so a broken model would get a score.
     broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
     if len(broken):
         raise UserError(f"the model's outputs are not finite for {len(broken)} of {len(logits)} examples")
@@ -128,8 +128,8 @@ def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
     return found
 
 
-def _facing(classes: NDArray[Any], labels: Labels) -> NDArray[Any]:
-    """The classes with the positive one as 1, which only f1 can tell from the other way round."""
+def _positive_as_one(classes: NDArray[Any], labels: Labels) -> NDArray[Any]:
+    """The classes with the positive one as 1, which only f1 depends on."""
     swapped = labels.kind == "classes" and labels.count == 2 and labels.positive == labels.names[0]
     return 1 - classes if swapped else classes
 
@@ -148,7 +148,7 @@ def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
     if metrics is None:
         return ["accuracy", "f1_macro"] if labels.kind == "classes" else list(known)
     if not metrics:
-        raise UserError("no metric was asked for")
+        raise UserError("no metric is given")
     for name in metrics:
         if name in known:
             continue

@@ -1,4 +1,4 @@
-"""Metrics of sets of labels, rows of 0 and 1 `[n, labels]`, on the examples and on resamples of them."""
+"""Multi-label metrics of rows of 0 and 1 `[n, labels]`, on the examples and on bootstrap resamples of them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGEST_DRAW = 10_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """How often each label was right, was there, and was predicted `[draws, labels]`; how many whole sets `[draws]`."""
+    """True positives, gold and predicted examples of each label `[draws, labels]`; examples all right `[draws]`."""
 
     hits: Array
     gold: Array
@@ -28,15 +28,15 @@ class Tally:
 
 
 def score_sets(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> float:
-    """A metric of predicted sets, between 0 and 1."""
+    """A multi-label metric of predictions, between 0 and 1."""
     return float(SET_METRICS[metric](_tally(gold, guess, np.ones((1, len(gold)))))[0])
 
 
 def resampled_sets(
     gold: NDArray[Any], predictions: Sequence[NDArray[Any]], metric: str, draws: int, random: np.random.Generator
 ) -> Array:
-    """The metric of each model on the same resamples of the examples, between 0 and 1: `[draws, models]`."""
-    # How often each example is drawn, for so many draws at once as memory allows.
+    """The metric of each model on the same resamples of the examples, between 0 and 1, `[draws, models]`."""
+    # Counts of the examples in each resample, for as many resamples at once as fit in memory.
     at_once = max(1, LARGEST_DRAW // len(gold))
     values = []
     for start in range(0, draws, at_once):
@@ -48,13 +48,13 @@ def resampled_sets(
 
 
 def _tally(gold: NDArray[Any], guess: NDArray[Any], times: Array) -> Tally:
-    """Counts over examples, each of which counts so many times `[draws, n]`."""
-    actual, told = gold.astype(np.float64), guess.astype(np.float64)
+    """Counts over the examples, each weighted by its number of times in a resample `[draws, n]`."""
+    actual, found = gold.astype(np.float64), guess.astype(np.float64)
     return Tally(
-        hits=times @ (actual * told),
+        hits=times @ (actual * found),
         gold=times @ actual,
-        predicted=times @ told,
-        exact=times @ (actual == told).all(axis=1).astype(np.float64),
+        predicted=times @ found,
+        exact=times @ (actual == found).all(axis=1).astype(np.float64),
         examples=times.sum(axis=1),
     )
 

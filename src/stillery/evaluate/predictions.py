@@ -1,4 +1,4 @@
-"""A model's outputs on examples, and the file they are kept in."""
+"""Predictions of a classifier, and the file they are written to."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ from transformers import PreTrainedModel
 from stillery.data.readers.writer import write_rows
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.labels import Labels
-from stillery.data.tokens.batches import collate, in_order, padded_to
+from stillery.data.tokens.batches import in_order, padded_to
+from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.evaluate.inference_mode import device_of, evaluating
 from stillery.evaluate.metrics import predicted
-from stillery.models.trace import accepted_inputs
+from stillery.models.inputs import accepted_inputs
 from stillery.progress import track
 
 __all__ = ["named_sets", "predict_logits", "probabilities", "write_predictions"]
@@ -33,20 +34,22 @@ def predict_logits(
     *,
     pad_id: int,
     batch_size: int = 64,
-    description: str = "evaluate",
-    progress: bool = True,
+    description: str | None = "evaluate",
 ) -> NDArray[np.float32]:
-    """The model's logits `[n, classes]` in the order of the examples, on the model's own device."""
+    """The model's logits `[n, classes]` in the order of the examples, on the model's own device.
+
+    `description` is the title of the progress bar, None for none.
+    """
     device = device_of(model)
     batches = in_order(tokens.lengths, batch_size)
     parts = []
     with evaluating(model), torch.inference_mode():
-        for index in track(batches, description) if progress else batches:
+        for index in track(batches, description):
             inputs = collate(examples, tokens, index, pad_id, padded_to(device)).to(device).inputs
             parts.append(model(**accepted_inputs(model, inputs)).logits.float().cpu().numpy())
     if not parts:
         raise UserError("there are no examples to evaluate on")
-    # Batches come sorted by length, to pad little; each row goes back to its example's place.
+    # Batches are sorted by length, to pad little; each row goes back to the place of its example.
     logits = np.empty((len(examples), parts[0].shape[1]), dtype=np.float32)
     logits[np.concatenate(batches)] = np.concatenate(parts)
     return logits
@@ -69,7 +72,7 @@ def named_sets(values: NDArray[Any], labels: Labels) -> list[list[str]]:
 def write_predictions(
     path: Path, examples: Examples, labels: Labels, logits: NDArray[Any], teacher_logits: NDArray[Any] | None = None
 ) -> None:
-    """Write one row per example to a file in the format of its suffix, whole or not at all.
+    """Write predictions to a file in the format of its suffix, a row per example, whole or not at all.
 
     Columns: `id`, `label` (gold: class name, list of names or number, null without one), `prediction`,
     `probabilities` (a list; for regression the value), and with a teacher `teacher_prediction` and

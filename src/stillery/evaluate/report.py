@@ -1,4 +1,4 @@
-"""Evaluations as people and programs read them."""
+"""The evaluation of a model as JSON and as a table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def evaluation(
     teacher_logits: NDArray[Any] | None = None,
     metrics: Sequence[str] | None = None,
 ) -> dict[str, Any]:
-    """The public JSON object of an evaluation, in percent with four decimals.
+    """The evaluation of a model as a JSON object, in percent with four decimals.
 
     Holds `task`, `examples`, `metrics` (name to number) and `intervals` (name to 95% [low, high]); with a teacher also
     `teacher_metrics`, `agreement` and `difference` (the main metric, student minus teacher, and its paired interval).
@@ -48,27 +48,27 @@ def evaluation(
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """Models side by side, one row each; a value that is missing or None is shown as a dash.
+    """A table of models, one row each; a value that is missing or None is shown as a dash.
 
     Row keys: `name`, `layers`, `parameters`, `megabytes`, `metric`, `value`, `interval`, `agreement`, `latency_ms`,
     `train_seconds`.
     """
     metrics = {row["metric"] for row in rows if row.get("metric")}
     shared = metrics.pop() if len(metrics) == 1 else None
-    # Narrow enough for 80 columns: only the names fold, a number that is cut would be a wrong number.
-    shown = Table(
+    # Fits into 80 columns: only names are folded, since a number that is cut would be a wrong number.
+    found = Table(
         box=SIMPLE_HEAD,
         padding=0,
         show_edge=False,
         caption="Intervals are 95%. Latency: median per sentence, batch 1, one thread.",
         caption_justify="left",
     )
-    shown.add_column("model", overflow="fold", min_width=8)
+    found.add_column("model", overflow="fold", min_width=8)
     measured = f"{shared or 'score'}\n(interval)"
     for head in ("layers", "param-\neters", "size on\ndisk", measured, "teacher\nagreement", "latency", "training"):
-        shown.add_column(head, justify="right", no_wrap=True)
+        found.add_column(head, justify="right", no_wrap=True)
     for row in rows:
-        shown.add_row(
+        found.add_row(
             Text(str(row.get("name") or DASH)),
             _cell(row, "layers", "{}"),
             _cell(row, "parameters", "{:.1f}M", per=1e6),
@@ -78,7 +78,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> Table:
             _cell(row, "latency_ms", "{:.1f} ms"),
             _cell(row, "train_seconds", "{:.0f} s"),
         )
-    return shown
+    return found
 
 
 def _measured(row: Mapping[str, Any], *, named: bool) -> str:

@@ -1,4 +1,4 @@
-"""Predictions as the GLUE leaderboard takes them: one tab-separated file for each test part."""
+"""Predictions in the format of the GLUE leaderboard: one tab-separated file for each test split."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ def write_submission(folder: Path, name: str, logits: NDArray[Any], task: Task) 
 
     Args:
         folder: where to write; made if it is not there.
-        name: the leaderboard's name of the part, such as MNLI-mm (see `Task.submissions`).
+        name: the leaderboard's name of the split, such as MNLI-mm (see `Task.submissions`).
         logits: `[n, task classes]` in the task's order of classes, or `[n, 1]`, in the order of the official test file.
-        task: MNLI, QNLI and RTE are written as names of classes, STS-B as scores between 0 and 5, others as 0 and 1.
+        task: MNLI, QNLI and RTE are written as class names, STS-B as scores between 0 and 5, others as 0 and 1.
     """
     if name not in task.submissions.values():
         known = ", ".join(task.submissions.values()) or "none"

@@ -1,4 +1,4 @@
-"""How likely a model finds the right texts."""
+"""The cross entropy of a model on target texts."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import torch.nn.functional as F
 from transformers import PreTrainedModel
 
 from stillery.data.tokens.batches import in_order, padded_to
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.collate import collate_generation
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.evaluate.inference_mode import device_of, evaluating
-from stillery.models.inputs import IGNORED
+from stillery.ignored import IGNORED
 from stillery.models.trace import trace
 from stillery.progress import track
 
@@ -19,26 +19,28 @@ __all__ = ["token_loss"]
 
 def token_loss(
     model: PreTrainedModel,
-    tokens: TextTokens,
+    tokens: GenerationTokens,
     *,
     pad_id: int,
     batch_size: int = 32,
-    description: str = "evaluate",
-    progress: bool = True,
+    description: str | None = "evaluate",
 ) -> float:
-    """The mean cross entropy of the target tokens, in nats; prompts and padding do not count."""
+    """The mean cross entropy of the target tokens, in nats; prompts and padding do not count.
+
+    `description` is the title of the progress bar, None for none.
+    """
     device = device_of(model)
     batches = in_order(tokens.lengths, batch_size)
     total, count = torch.zeros((), dtype=torch.float64), 0
     with evaluating(model), torch.inference_mode():
-        for index in track(batches, description) if progress else batches:
-            inputs = collate_text(tokens, index, pad_id, padded_to(device)).to(device).inputs
-            shown = trace(model, inputs)
-            assert shown.targets is not None
+        for index in track(batches, description):
+            inputs = collate_generation(tokens, index, pad_id, padded_to(device)).to(device).inputs
+            outputs = trace(model, inputs)
+            assert outputs.targets is not None
             # One text at a time: the logits of a batch in single precision would be the largest tensor there is.
             losses = [
                 F.cross_entropy(row.float(), gold, ignore_index=IGNORED, reduction="sum")
-                for row, gold in zip(shown.logits, shown.targets, strict=True)
+                for row, gold in zip(outputs.logits, outputs.targets, strict=True)
             ]
             total += torch.stack(losses).double().sum().cpu()
             count += int(tokens.target_lengths[index].sum())

@@ -1,4 +1,4 @@
-"""How good generated texts are: BLEU and chrF as sacrebleu counts them, label words, perplexity."""
+"""Metrics of generated text: BLEU and chrF by sacrebleu, accuracy of label words, perplexity."""
 
 from __future__ import annotations
 
@@ -52,10 +52,10 @@ def text_scores(
 
     Args:
         outputs: the generated texts.
-        references: of each text the right ones, one or more, not necessarily as many as of the next. An empty text is
-            a reference like any other, for the command line too: what is missing is to be left out.
-        draws: how many resamples of the examples the intervals are made of (percentile bootstrap).
-        seed: decides the resamples.
+        references: the references of each text, one or more, not the same number for all. An empty text counts as a
+            reference, as on sacrebleu's command line; leave a missing reference out instead.
+        draws: the number of bootstrap resamples of the examples for the intervals.
+        seed: of the resamples.
     """
     (measured,) = _measured([outputs], references)
     values = {name: counts.value() for name, counts in measured.items()}
@@ -72,7 +72,7 @@ def text_difference(
     draws: int = 1000,
     seed: int = 0,
 ) -> TextDifference:
-    """Student minus teacher, and the intervals of that by a bootstrap that resamples both on the same examples."""
+    """Student minus teacher in BLEU and chrF2, with intervals by a paired bootstrap over examples."""
     student, teacher = _measured([outputs, teacher_outputs], references)
     values, spread = {}, {}
     for name in student:
@@ -83,7 +83,7 @@ def text_difference(
 
 
 def need_sacrebleu() -> None:
-    """Refuse early when texts are to be scored by BLEU and chrF and sacrebleu is not installed."""
+    """Refuse scoring by BLEU and chrF where sacrebleu is not installed."""
     try:
         import sacrebleu  # noqa: F401
     except ModuleNotFoundError:
@@ -93,10 +93,10 @@ def need_sacrebleu() -> None:
 
 
 def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.int64]:
-    """The class `[n]` each generated text names, where case and surrounding spaces do not count.
+    """The class `[n]` that each generated text names, ignoring case and surrounding spaces.
 
-    Class i is named by `words[i]`. Any other text is -1, which is wrong whatever the gold class is, so that
-    `(found == gold).mean()` is the exact-match accuracy.
+    Class i is named by `words[i]`. Any other text is -1, which no gold class is, so `(found == gold).mean()` is the
+    exact-match accuracy.
 
     >>> label_accuracy([" Positive", "negative.", "negative"], ["negative", "positive"])
     array([ 1, -1,  0])
@@ -123,7 +123,7 @@ def perplexity(loss_per_token_mean: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Counts:
-    """A metric of sacrebleu and what it counts in each text `[n, counts]`; it scores a corpus by their sums."""
+    """A metric of sacrebleu and its counts in each text `[n, counts]`; the score of a corpus depends on their sums."""
 
     metric: Any
     rows: NDArray[np.int64]
@@ -142,23 +142,23 @@ class _Counts:
 
 
 def _measured(systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> list[dict[str, _Counts]]:
-    """What each metric counts in the outputs of each system."""
+    """The counts of each metric in the outputs of each system."""
     for outputs in systems:
         _check(outputs, references)
     need_sacrebleu()
     from sacrebleu.metrics.bleu import BLEU
     from sacrebleu.metrics.chrf import CHRF
 
-    # sacrebleu takes the first references of all texts, then the second ones, ...; it skips None, but not "".
+    # sacrebleu takes the first references of all texts, then the second ones, ...; it skips None but not "".
     most = max(map(len, references))
     streams: Any = [[right[place] if place < len(right) else None for right in references] for place in range(most)]
-    # Forced, it does not write to stderr that outputs look tokenised; the numbers are the same.
+    # With `force` it does not warn on stderr that outputs look tokenised; the numbers are the same.
     metrics = {"bleu": BLEU(force=True, references=streams), "chrf": CHRF(references=streams)}
     return [{name: _counts(metric, outputs) for name, metric in metrics.items()} for outputs in systems]
 
 
 def _counts(metric: Any, outputs: Sequence[str]) -> _Counts:
-    # Behind no public name; and sacrebleu's own bootstrap sums these in single precision and has no paired interval.
+    # Private names, because sacrebleu's own bootstrap sums these in single precision and has no paired interval.
     return _Counts(metric=metric, rows=np.array(metric._extract_corpus_statistics(outputs, None), dtype=np.int64))
 
 

@@ -17,7 +17,7 @@ from stillery.data.tokens.word_batches import collate_words
 from stillery.data.tokens.words import WordTokens
 from stillery.errors import UserError
 from stillery.evaluate.inference_mode import device_of, evaluating
-from stillery.models.trace import accepted_inputs
+from stillery.models.inputs import accepted_inputs
 from stillery.progress import track
 
 __all__ = ["NO_TAG", "predict_words", "predicted_tags", "tag_names", "write_tags"]

@@ -10,7 +10,7 @@ from stillery import methods
 from stillery.errors import UserError
 from stillery.jobs.config.settings import Distill, Finetune, MethodSettings
 from stillery.recipe import Clock, Recipe
-from stillery.train.guards import Plain
+from stillery.train.guards import PlainAdvice
 
 __all__ = ["RunAdvice"]
 
@@ -19,7 +19,7 @@ _SAFE_PROJECTIONS: Mapping[str, Any] = {"projection_start": "same", "frozen_teac
 
 
 @dataclass(frozen=True)
-class RunAdvice(Plain):
+class RunAdvice(PlainAdvice):
     """Advice on the options of a run."""
 
     run: Finetune | Distill

@@ -1,142 +1,168 @@
-"""The model card of an exported model."""
+"""The model card of an exported model, filled into a template by huggingface_hub."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-from stillery.data.tasks.generation import TEXT_TASKS
-from stillery.jobs.config.run_file import to_toml
-from stillery.jobs.config.settings import Distill, Finetune, StudentSettings
-from stillery.jobs.text_inputs import Reading
-from stillery.models.custom_head import HOW_TO_LOAD
+import tomli_w
+from huggingface_hub import EvalResult, ModelCard, ModelCardData
+from transformers import PreTrainedConfig
 
-__all__ = ["Facts", "card"]
+from stillery.data.tasks.generation import GENERATION_TASKS
+from stillery.data.tasks.glue import TASKS
+from stillery.data.tasks.specification import Hub
+from stillery.jobs.card_usage import custom_head_usage
+from stillery.jobs.config.run_file import values_of
+from stillery.jobs.config.run_paths import names_only, places, shortened
+from stillery.jobs.config.settings import Distill, Finetune
+from stillery.models.family import sizes, stacks_of
+from stillery.models.locate import PACKAGED
+from stillery.models.option_words import STARTS
+
+__all__ = ["Facts", "card", "layer_counts"]
+
+_TEMPLATE = Path(__file__).with_name("card_template.md")
+
+
+def _no_notes(metrics: Mapping[str, Any]) -> Sequence[str]:
+    return ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a model card says beside the metrics.
+    """What a model card says beside the metrics; nothing in it depends on the kind of model.
 
-    Of a model that writes text that is how it reads, and what of its own settings of generation a search leaves aside.
-    `start` is how the student's start was chosen, where it was.
+    Attributes:
+        run: the settings.
+        data: the examples, in words.
+        origin: where the weights at the start come from, a line each.
+        paper: the paper of the method.
+        start: how the student's start was chosen, as metrics.json has it.
+        tag: the hub's pipeline tag, such as text-classification.
+        title: the heading of a fine-tuned model.
+        layers: how deep the student is, for the heading of a distilled model (`layer_counts`).
+        usage: the lines of Python that use the model.
+        notes: gives lines to stand under the metrics.
     """
 
     run: Finetune | Distill
     data: str
     origin: tuple[str, ...]
     paper: str | None = None
-    several_labels: bool = False
-    reading: Reading | None = None
-    plainly: Mapping[str, Any] = field(default_factory=dict)
     start: Mapping[str, Any] | None = None
+    tag: str
+    title: str = "Fine-tuned model"
+    layers: str = ""
+    usage: Sequence[str]
+    notes: Callable[[Mapping[str, Any]], Sequence[str]] = _no_notes
 
 
-_TAGS = {None: "text-classification", "encoder-decoder": "text2text-generation", "decoder": "text-generation"}
-
-_SEARCH = {"beams": "num_beams", "no_repeat_ngram": "no_repeat_ngram_size", "sample": "do_sample"}
-"""What transformers calls the settings of a search that have another name there."""
-
-_SAMPLING = ("temperature", "top_p")
-"""What a search does not look at: a run's texts are never drawn."""
-
-
-def _tag(facts: Facts, writes: str | None) -> str:
-    task = TEXT_TASKS.get(facts.run.data.task or "")
-    translates = writes == "encoder-decoder" and task is not None and task.languages is not None
-    return "translation" if translates else _TAGS[writes]
-
-
-def _layers(student: StudentSettings, writes: str | None) -> str:
-    both = [student.encoder_layers or student.layers, student.decoder_layers or student.layers]
-    return "+".join(map(str, both)) if writes == "encoder-decoder" else str(student.layers)
-
-
-def _writing(facts: Facts, decoding: Mapping[str, Any]) -> list[str]:
-    """Python that writes a text as the run's own scores were made, with plain transformers."""
-    reading = facts.reading
-    assert reading is not None
-    if reading.kind == "decoder":
-        auto, shown, cut = "AutoModelForCausalLM", f'{reading.prompt!r}.replace("{{source}}", source)', ""
-        # What is generated begins with the prompt.
-        written = 'written[0, inputs["input_ids"].shape[1] :]'
-    else:
-        auto, shown = "AutoModelForSeq2SeqLM", f"{reading.prefix!r} + source" if reading.prefix else "source"
-        cut, written = f"truncation=True, max_length={reading.max_source}, ", "written[0]"
-    search = {_SEARCH.get(name, name): value for name, value in decoding.items() if name not in _SAMPLING}
-    return [
-        f"from transformers import {auto}, AutoTokenizer",
-        "",
-        f'model = {auto}.from_pretrained("THIS_FOLDER")',
-        'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")',
-        'source = "some text"',
-        f'inputs = tokenizer({shown}, {cut}return_token_type_ids=False, return_tensors="pt")',
-        "written = model.generate(",
-        "    **inputs,",
-        *(f"    {name}={value!r}," for name, value in (search | dict(facts.plainly)).items()),
-        ")",
-        f"print(tokenizer.decode({written}, skip_special_tokens=True))",
-    ]
+def layer_counts(config: PreTrainedConfig) -> str:
+    """How many layers a model has: `6`, or `3+1` of an encoder and a decoder."""
+    return "+".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
 
 
 def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
-    """A model card in Markdown: what the model is, where it comes from, how good it is, how to make it again."""
-    run = facts.run
-    custom = metrics.get("custom_head", False)
-    library = "stillery" if custom else "transformers"
-    lines = [
-        "---",
-        f"library_name: {library}",
-        f"pipeline_tag: {_tag(facts, metrics.get('writes'))}",
-        "tags: [stillery]",
-        "---",
-        "",
-    ]
+    """A model card in Markdown: what the model is, where it comes from, how good it is, how to make it again.
+
+    It names the run's files and folders by their last names only.
+    """
+    run, custom = facts.run, metrics.get("custom_head", False)
+    values = values_of(run)
+    named = names_only(values)
+    title = facts.title
+    lines = [f"Model: `{named.get('model')}`"]
     if isinstance(run, Distill):
-        lines += [
-            f"# {_layers(run.student, metrics.get('writes'))}-layer student, distilled with {run.method.method}",
-            "",
-            f"- Teacher: `{run.teacher}`",
-            f"- Method: `{run.method.method}` ({facts.paper})",
-        ]
-    else:
-        lines += [
-            "# Fine-tuned model" if metrics.get("writes") else "# Fine-tuned classifier",
-            "",
-            f"- Model: `{run.model}`",
-        ]
-    lines += [f"- Data: {facts.data}"]
-    lines += [f"- Weights at the start: {origin}" for origin in facts.origin]
-    lines += ["", f"## Metrics on {metrics['examples']} {metrics['part']} examples", ""]
-    lines += ["| metric | this model | 95% interval | teacher |", "|---|---|---|---|"]
+        method = named.get("recipe", run.method.method)
+        title = f"{facts.layers}-layer student, distilled with {method}"
+        lines = [f"Teacher: `{named['teacher']}`", f"Method: `{method}` ({facts.paper})"]
+    lines += [f"Data: {facts.data}", *(f"Weights at the start: {line}" for line in facts.origin)]
+    agreement = [f"Agreement with the teacher: {metrics['agreement']:.2f}%."] if "agreement" in metrics else []
+    filled = ModelCard.from_template(
+        _header(facts, metrics, title, library="stillery" if custom else "transformers"),
+        template_path=str(_TEMPLATE),
+        title=title,
+        facts=[shortened(line, values) for line in lines],
+        examples=metrics["examples"],
+        split=metrics["part"],
+        rows=_rows(metrics),
+        notes=[*facts.notes(metrics), *agreement],
+        job=named["job"],
+        places=_beside(named, values),
+        run=tomli_w.dumps(named).rstrip(),
+        custom=custom,
+        usage=custom_head_usage() if custom else facts.usage,
+    )
+    return f"{filled}\n"
+
+
+def _beside(named: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
+    """The files and folders that a run file of last names needs beside it."""
+    found = [named[name].rpartition(":")[0] if name == "recipe" else named[name] for name in places(values)]
+    return [f"`{name}`" for name in dict.fromkeys(found)]
+
+
+def _rows(metrics: Mapping[str, Any]) -> list[list[str]]:
+    """The table of metrics: name, value, interval, and the teacher's value."""
+    rows = []
     for name, value in metrics["metrics"].items():
         between = "{:.2f} to {:.2f}".format(*metrics["intervals"][name]) if name in metrics["intervals"] else "-"
         teacher = metrics.get("teacher_metrics", {}).get(name)
-        lines += [f"| {name} | {value:.2f} | {between} | {'-' if teacher is None else f'{teacher:.2f}'} |"]
-    if "no_label" in metrics:
-        scores = "pearson" in metrics["metrics"]
-        what = "are no number, which count as 2.5" if scores else "name no class, which count as wrong"
-        lines += ["", f"Texts that {what}: {metrics['no_label']}."]
-    if "agreement" in metrics:
-        lines += ["", f"Agreement with the teacher: {metrics['agreement']:.2f}%."]
-    job = "distill" if isinstance(run, Distill) else "finetune"
-    lines += ["", "## Make it again", "", f"Save as `run.toml`, then `stillery {job} --config run.toml --out DIR`:", ""]
-    lines += ["```toml", to_toml(run).rstrip(), "```", ""]
-    lines += ["## Use it", ""]
-    if custom:
-        lines += [
-            "Its head is custom, so it does not load as a plain checkpoint (there is no `model.safetensors`).",
-            "",
+        rows.append([name, f"{value:.2f}", between, "-" if teacher is None else f"{teacher:.2f}"])
+    return rows
+
+
+def _header(facts: Facts, metrics: Mapping[str, Any], title: str, *, library: str) -> ModelCardData:
+    """What the hub reads: the model it was made from and the data set, where the hub has those, and the metrics."""
+    hub = _hub(facts.run.data.task)
+    base = _base_model(facts.run)
+    results = None
+    # Files in a folder of the user's may be other ones than the hub's.
+    if hub is not None and facts.run.data.data_dir is None and not metrics.get("unlabelled"):
+        results = [
+            EvalResult(
+                task_type=facts.tag,
+                dataset_type=hub.repo,
+                # In words, as the rows may have been drawn or split here.
+                dataset_name=facts.data,
+                dataset_config=hub.folder,
+                dataset_split=metrics["part"],
+                metric_type=name,
+                metric_value=round(value, 2),
+            )
+            for name, value in metrics["metrics"].items()
         ]
-        lines += ["```python", HOW_TO_LOAD, "from transformers import AutoTokenizer", ""]
-        lines += ['model = load_student("THIS_FOLDER")', 'tokenizer = AutoTokenizer.from_pretrained("THIS_FOLDER")']
-        lines += ['model(**tokenizer("some text", return_tensors="pt")).logits', "```", ""]
-    elif metrics.get("writes"):
-        lines += ["```python", *_writing(facts, metrics["decoding"]), "```", ""]
+    return ModelCardData(
+        library_name=library,
+        pipeline_tag=facts.tag,
+        tags=["stillery"],
+        base_model=base,
+        datasets=None if hub is None else [hub.repo],
+        model_name=None if results is None else title,
+        eval_results=results,
+    )
+
+
+def _hub(task: str | None) -> Hub | None:
+    """Where a named task is on the hub."""
+    found = TASKS.get(task or "") or GENERATION_TASKS.get(task or "")
+    return None if found is None else found.hub
+
+
+def _base_model(run: Finetune | Distill) -> str | None:
+    """The model that the weights were made from, if that is a name on the hub; of weights drawn at random none."""
+    if isinstance(run, Finetune):
+        setting, name = "model", run.model
+    elif run.student.init == "random":
+        return None
+    elif run.student.init is not None and run.student.init not in STARTS:
+        setting, name = "init", run.student.init
+    elif run.student.init_from is not None:
+        setting, name = "init_from", run.student.init_from
     else:
-        lines += ["```python", "from transformers import pipeline", ""]
-        # Without it a pipeline shows the likeliest label alone.
-        every = ", top_k=None" if facts.several_labels else ""
-        lines += [f'pipeline("text-classification", model="THIS_FOLDER"{every})("some text")', "```", ""]
-    return "\n".join(lines)
+        setting, name = "teacher", run.teacher
+    on_disk = places({setting: name})
+    return None if on_disk or name in PACKAGED or name.startswith(("~", ".")) else name

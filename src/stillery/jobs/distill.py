@@ -5,191 +5,212 @@ from __future__ import annotations
 import dataclasses
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import torch
 
 from stillery import methods
-from stillery.data.schema.examples import Examples, Parts
-from stillery.data.schema.labels import Labels
-from stillery.errors import ErrorList
-from stillery.jobs.calibration import Calibration
-from stillery.jobs.classification import Classification
-from stillery.jobs.conditions import under
 from stillery.jobs.config.resolved import resolved_method, resolved_student
-from stillery.jobs.config.settings import EXAMPLES, Asked, Distill
-from stillery.jobs.fingerprints import distill_prints
+from stillery.jobs.config.settings import Asked, Distill
+from stillery.jobs.fingerprints import distill_fingerprints
 from stillery.jobs.finish import Result
-from stillery.jobs.inputs import parts_of, supplementary_texts
-from stillery.jobs.model_kind import check_no_text, writes_text
+from stillery.jobs.kinds.find import kind_of_model
+from stillery.jobs.prepare import (
+    Context,
+    check_fingerprints,
+    checked,
+    fits_the_kind,
+    has_a_place,
+    needs,
+    reads_its_data,
+    tracks,
+)
+from stillery.jobs.prepared import Prepared
 from stillery.jobs.recipe import (
     check_learns,
-    check_one_class,
     check_steps,
     check_supplementary,
-    check_unlabelled,
     chosen_recipe,
     on_supplementary,
     with_another_teacher,
-    without_labels,
 )
-from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
-from stillery.jobs.run_folder import check_place
-from stillery.jobs.student import make_student
-from stillery.jobs.student_start import Starts, first_student, fixed_start
-from stillery.jobs.text_distill import prepare_text_distill
-from stillery.models.family import sizes
-from stillery.models.load import Loaded, check_same_tokenizer, load_classifier
-from stillery.models.projected_head import head_of
-from stillery.models.student import Student
-from stillery.recipe import Clock, Recipe, Stage
+from stillery.jobs.run import carry_out
+from stillery.jobs.student_start import first_student, fixed_start
+from stillery.models.family import stack_sizes
+from stillery.models.load import Loaded
+from stillery.recipe import Clock, Pairs, Recipe, Stage
 from stillery.similarity_pairing import asks
 from stillery.train.check import check_stages
-from stillery.train.objective import pairs_of
+from stillery.train.step_plan import pairs_of, sizes_in
 
 __all__ = ["prepare_distill", "run_distill"]
 
+_DEPTHS = ("layers", "encoder_layers", "decoder_layers", "copy_layers", "copy_encoder_layers", "copy_decoder_layers")
 
-def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
-    """Load and check everything; all errors are reported together."""
-    writes = writes_text(asked.run.teacher) if asked.clear("teacher") else None
-    if writes:
-        return prepare_text_distill(asked, out, own)
-    run, errors = asked.run, asked.gathered()
-    if writes is not None:
-        check_no_text(asked, errors)
-    recipe: Recipe | None = None
-    teacher: Loaded | None = None
-    ild_teacher: Loaded | None = None
-    parts: Parts | None = None
-    conditions: dict[str, Any] = {}
-    student: Student | None = None
-    starts: Starts | None = None
-    calibration: Calibration | None = None
-    if out is not None:
-        with errors.catch():
-            check_place(out)
-    check_training(run.training, errors)
-    if run.data.unlabelled:
-        run = dataclasses.replace(run, method=without_labels(run.method))
-    if asked.clear("method"):
-        with errors.catch():
-            recipe = chosen_recipe(run.method, own)
-            if run.method.ild_teacher is not None:
-                recipe = with_another_teacher(recipe)
-            check_learns(recipe.stages, errors)
-            if run.data.unlabelled:
-                check_unlabelled(recipe.stages, run.method.recipe or run.method.method, errors)
-    if asked.clear("teacher"):
-        with errors.catch():
-            teacher = load_classifier(run.teacher)
-    if writes is not None:
-        with errors.catch():
-            ild_teacher = _ild_teacher(run.method.ild_teacher, teacher)
-    # Without a teacher nobody knows what the data should hold: labels, or texts to write.
-    if writes is not None and asked.clear(*EXAMPLES):
-        with errors.catch():
-            parts = parts_of(run.data, Labels.of_model(teacher.model.config) if teacher else None)
-            parts, conditions = under(run.condition, parts)
-    texts: Examples | None = None
-    with errors.catch():
-        check_supplementary(run.method)
-        if writes is not None:
-            texts = supplementary_texts(run.method, run.data)
-            if recipe is not None:
-                recipe = on_supplementary(recipe, texts is not None)
-    if recipe is not None and parts is not None:
-        check_steps(recipe.stages, run.training, len(parts.train), errors)
-        if parts.labels.multi:
-            check_one_class(recipe.stages, run.method.recipe or run.method.method, errors)
-    settings = resolved_student(run.student, recipe)
-    if not asked.clear("head") or (recipe is None and run.student.head is None):
+
+@needs(settings=("teacher",))
+def is_of_a_kind(context: Context) -> None:
+    """The teacher's configuration can be read, and says which kind it is of."""
+    context.kind = kind_of_model(context.run.teacher)
+
+
+@needs("kind", settings=("teacher",))
+def loads_its_teacher(context: Context) -> None:
+    """The teacher is trained; its students' inputs are those that it was trained on."""
+    assert context.kind is not None
+    context.model = context.kind.load(context.run.teacher)
+    context.run, context.notes = context.kind.inherit(context.asked, context.errors)
+
+
+@needs(settings=("method",))
+def has_a_recipe(context: Context) -> None:
+    """The method's options and switches go together, and every stage learns something."""
+    kind, teacher = context.kind, context.model
+    if kind is not None:
+        context.run = kind.method(context.run, teacher)
+    method = context.run.method
+    recipe = chosen_recipe(method, context.own)
+    if method.ild_teacher is not None:
+        recipe = with_another_teacher(recipe)
+    if kind is not None and teacher is not None:
+        recipe = kind.recipe(recipe, context.run, teacher)
+    context.recipe = recipe
+    check_learns(recipe.stages, context.errors)
+
+
+@needs("kind")
+def loads_the_teacher_of_its_layers(context: Context) -> None:
+    """Another teacher of the hidden-state stage has the tokens of the first."""
+    assert context.kind is not None
+    if context.run.method.ild_teacher is not None:
+        context.layers_teacher = context.kind.load_for_layers(context.run.method.ild_teacher, context.model)
+
+
+@needs()
+def reads_its_texts(context: Context) -> None:
+    """The unlabelled text of the hidden-state stage can be read, and the recipe has such a stage."""
+    check_supplementary(context.run.method)
+    if context.kind is None:
+        return
+    if context.run.texts is not None:
+        context.texts = context.kind.read_texts(context.run.texts)
+    if context.recipe is not None:
+        context.recipe = on_supplementary(context.recipe, context.texts is not None)
+
+
+@needs("recipe", "read")
+def has_steps_enough(context: Context) -> None:
+    """Every stage gets a step."""
+    assert context.recipe is not None and context.read is not None
+    check_steps(context.recipe.stages, context.run.training, len(context.read.splits.train), context.errors)
+
+
+@needs("kind", "model")
+def makes_its_student(context: Context) -> None:
+    """A student of this shape can be made of the teacher; where settings are wrong, one is made to check the rest."""
+    kind, teacher, asked = context.kind, context.model, context.asked
+    assert kind is not None and teacher is not None
+    settings = resolved_student(context.run.student, context.recipe, start=kind.start)
+    if not asked.clear("head") or (context.recipe is None and context.run.student.head is None):
         # Which head is meant is not known, so there is nothing to say about its options.
         settings = dataclasses.replace(settings, head="fresh", reuse=None, projector=None)
-    depth_clear = asked.clear("layers", "copy_layers")
-    if teacher is not None:
-        if not depth_clear:
-            # The depth has been found error with; any that fits lets the rest be looked at.
-            settings = dataclasses.replace(settings, layers=1, copy_layers=None)
-        with errors.catch():
-            calibration = Calibration.for_classifiers(parts.train, teacher, run.data.max_length) if parts else None
-            make = partial(make_student, teacher=teacher, seed=run.training.seed, calibration=calibration)
-            student, settings, starts = first_student(make, settings)
-    if student is not None and teacher is not None and recipe is not None:
-        _check_projector(student, teacher, recipe.stages, run.method.recipe or run.method.method, errors)
-    clock = Clock(seed=run.training.seed)
-    if student is not None and teacher is not None and recipe is not None and depth_clear:
-        with errors.catch():
-            ours, theirs = student.model.config, teacher.model.config
-            other = ild_teacher.model.config if ild_teacher is not None else theirs
-            for stage in recipe.stages:
-                teaching = other if stage.teacher == "supplementary" else theirs
-                with errors.catch():
-                    check_stages([stage], sizes(ours), sizes(teaching), clock, (ours, teaching))
-    errors.raise_any()
-    assert recipe is not None and teacher is not None and parts is not None and student is not None
-    prints = distill_prints(
-        run, settings, parts=parts, teacher=teacher, ild_teacher=ild_teacher, texts=texts, recipe=recipe,
-        student=student,
-    )  # fmt: skip
+    if not asked.clear(*_DEPTHS):
+        # An error is known in the depth; any that fits lets the rest be checked.
+        settings = dataclasses.replace(settings, **dict.fromkeys(_DEPTHS) | {"layers": 1})
+    if context.read is not None:
+        context.calibration = kind.calibration(context.read.splits.train, teacher, context.run.inputs)
+    seed, calibration = context.run.training.seed, context.calibration
+    make = partial(kind.make_student, teacher=teacher, seed=seed, calibration=calibration)
+    context.student, context.student_settings, context.starts = first_student(make, settings)
+
+
+@needs("kind", "model", "student")
+def has_room_for_its_inputs(context: Context) -> None:
+    """Examples, and the texts of the hidden-state stage, fit into the positions of all models."""
+    kind, teacher, student = context.kind, context.model, context.student
+    assert kind is not None and teacher is not None and student is not None
+    loaded = [one.model.config for one in (teacher, context.layers_teacher) if one is not None]
+    configs = [loaded[0], student.model.config, *loaded[1:]]
+    context.encoding = kind.encoding(context.run.inputs, configs, teacher.tokenizer)
+    if context.run.texts is not None:
+        context.texts_encoding = kind.encoding(context.run.texts, configs, teacher.tokenizer)
+
+
+@needs("recipe", "model", "student", settings=_DEPTHS)
+def layers_fit(context: Context) -> None:
+    """The layers that the recipe pairs exist in both models, and their parts go with these models."""
+    recipe, teacher, student = context.recipe, context.model, context.student
+    assert recipe is not None and teacher is not None and student is not None
+    ours, clock = student.model.config, Clock(seed=context.run.training.seed)
+    for stage in recipe.stages:
+        theirs = _teacher_of(stage, teacher, context.layers_teacher).model.config
+        with context.errors.catch():
+            check_stages([stage], stack_sizes(ours), stack_sizes(theirs), clock, (ours, theirs))
+
+
+_CHECKS = (
+    is_of_a_kind,
+    has_a_place,
+    tracks,
+    fits_the_kind,
+    loads_its_teacher,
+    has_a_recipe,
+    loads_the_teacher_of_its_layers,
+    reads_its_data,
+    reads_its_texts,
+    has_steps_enough,
+    makes_its_student,
+    has_room_for_its_inputs,
+    layers_fit,
+)
+
+
+def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
+    """Load and check everything; all errors are reported together. `own` is a recipe made in Python."""
+    found = checked(asked, _CHECKS, out, own)
+    run, kind, read, teacher, student = found.run, found.kind, found.read, found.model, found.student
+    recipe, settings = found.recipe, found.student_settings
+    assert kind is not None and read is not None and teacher is not None and student is not None
+    assert recipe is not None and settings is not None
+    prints = distill_fingerprints(found, settings)
     check_fingerprints(run.fingerprints, prints)
-    depth, taught_by = sizes(student.model.config).layers, {"task": teacher, "supplementary": ild_teacher or teacher}
-    resolved = dataclasses.replace(
-        run,
-        student=dataclasses.replace(settings, layers=depth),
-        method=resolved_method(run.method),
-        fingerprints=prints,
-    )
+    resolved = dataclasses.replace(run, student=settings, method=resolved_method(run.method), fingerprints=prints)
     return Prepared(
-        run=resolved,
+        run=kind.written_out(resolved, found.encoding),
+        kind=kind,
+        read=read,
+        encoding=found.encoding,
         model=student.model,
         tokenizer=teacher.tokenizer,
         teacher=teacher,
-        ild_teacher=ild_teacher,
-        subject=Classification(parts=parts, supplementary=texts),
-        conditions=conditions,
+        layers_teacher=found.layers_teacher,
+        texts=found.texts,
+        texts_encoding=found.texts_encoding,
+        conditions=found.conditions,
+        policy=kind.policy(run, student.model, teacher, found.encoding),
         stages=recipe.stages,
         origin=student.origin,
-        starts=starts,
+        starts=found.starts,
         start=fixed_start(asked.run.student, settings, recipe),
-        calibration=calibration,
+        calibration=found.calibration,
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
-        pairs={
-            match.name: pairs_of(match, depth, sizes(taught_by[stage.teacher].model.config).layers, clock)
-            for stage in recipe.stages
-            for match in stage.matches
-            if not asks(match)
-        },
+        pairs=_pairs(recipe.stages, found),
+        notes=found.notes,
     )
 
 
-def _ild_teacher(name: str | None, teacher: Loaded | None) -> Loaded | None:
-    """The teacher of the stage of layers, whose outputs do not matter: it needs no head, but the same tokens."""
-    if name is None:
-        return None
-    with torch.random.fork_rng(devices=[]):
-        loaded = load_classifier(name, labels=2)
-    if teacher is not None:
-        check_same_tokenizer(teacher, loaded)
-    return loaded
+def _teacher_of(stage: Stage, teacher: Loaded, other: Loaded | None) -> Loaded:
+    return other if stage.teacher == "supplementary" and other is not None else teacher
 
 
-def _check_projector(
-    student: Student, teacher: Loaded, stages: tuple[Stage, ...], method: str, errors: ErrorList
-) -> None:
-    """Note a projector in the head that no loss would train."""
-    reached = any(stage.hard_weight or (stage.prediction and stage.prediction.weight) for stage in stages)
-    feature = any("feature" in match.represent.needs for stage in stages for match in stage.matches)
-    if head_of(student.model) is not None and not reached and not feature:
-        errors.add(
-            f"{method}: no loss of it reaches the head's projector, which would stay random; use a student of the "
-            "teacher's width, --option feature=pooled with simkd, or another method such as ild-rtc"
-        )
-    narrower = sizes(student.model.config).width != sizes(teacher.model.config).width
-    if feature and narrower and head_of(student.model) is None:
-        errors.add(
-            f"{method}: the features differ in width; use --head reuse-frozen, whose projector brings them together"
-        )
+def _pairs(stages: tuple[Stage, ...], context: Context) -> dict[str, Pairs]:
+    """Which layers meet in every match at the start; of those that are still to be measured none."""
+    assert context.student is not None and context.model is not None
+    ours, clock = stack_sizes(context.student.model.config), Clock(seed=context.run.training.seed)
+    found = {}
+    for stage in stages:
+        theirs = stack_sizes(_teacher_of(stage, context.model, context.layers_teacher).model.config)
+        for match in (match for match in stage.matches if not asks(match)):
+            depths = [sizes_in(each, match.stack).layers for each in (ours, theirs)]
+            found[match.name] = pairs_of(match, depths[0], depths[1], clock)
+    return found
 
 
 def run_distill(asked: Asked[Distill], out: Path, *, resume: bool = False, recipe: Recipe | None = None) -> Result:

@@ -1,152 +1,152 @@
-"""Score a model on labelled examples, and beside its teacher; write what a leaderboard wants."""
+"""Score a model on examples, and beside its teacher; write what a leaderboard wants."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
-from stillery.data.schema.examples import Examples
-from stillery.data.schema.label_mapping import merged
-from stillery.data.schema.labels import Labels
-from stillery.data.tasks.load import find_task, load_task_test
 from stillery.errors import ErrorList, UserError
-from stillery.evaluate.predictions import predict_logits, write_predictions
-from stillery.evaluate.report import evaluation
-from stillery.evaluate.submission import write_submission
-from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings
-from stillery.jobs.inputs import (
-    Groups,
-    Scoring,
-    check_batch_size,
-    groups_of,
-    to_device,
-    to_score,
-    token_limit,
-    tokens_of,
-)
-from stillery.jobs.model_kind import check_no_search, writes_text
+from stillery.evaluate.inference_mode import to_device
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
+from stillery.jobs.kinds.find import kind_of_model
+from stillery.jobs.kinds.refuse import refuse
 from stillery.jobs.output_paths import check_file, check_folder
-from stillery.jobs.text_evaluate import run_text_evaluate
 from stillery.jobs.trained_on import warn_of_seen
-from stillery.models.load import Loaded, load_classifier
+from stillery.models.load import Loaded
 from stillery.progress import say
+from stillery.setting import option_name
 
-__all__ = ["run_evaluate"]
+__all__ = ["Request", "check_batch_size", "run_evaluate"]
 
-
-def _logits(
-    loaded: Loaded, examples: Examples, max_length: int, batch_size: int, groups: Groups | None
-) -> NDArray[np.float32]:
-    """A model's outputs, in the classes that are scored."""
-    to_device(loaded.model)
-    limit = token_limit(max_length, loaded.model.config)
-    tokens = tokens_of(examples, loaded.tokenizer, limit, loaded.name)
-    logits = predict_logits(
-        loaded.model,
-        tokens,
-        examples,
-        pad_id=int(loaded.tokenizer.pad_token_id),
-        batch_size=batch_size,
-        description=f"score {loaded.name}",
-    )
-    return logits if groups is None else merged(logits, groups)
+Submit = Callable[[Reader, Scoring, Path], list[str]]
 
 
-def run_evaluate(
-    model: str,
-    data: DataSettings,
-    writing: GenerationSettings | None = None,
-    decoding: SearchSettings | None = None,
-    *,
-    against: str | None = None,
-    theirs: tuple[DataSettings, GenerationSettings] | None = None,
-    part: str | None = None,
-    batch_size: int = 64,
-    submission: Path | None = None,
-    predictions: Path | None = None,
-) -> dict[str, Any]:
-    """Metrics of a model in percent with 95% intervals; with `against`, the teacher's too and their agreement.
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What is to be scored, and where to.
 
-    A model that writes text is scored by what it writes. `theirs` is how the model `against` reads, where it does so in
-    its own way. `predictions` is a file for every example's outcome.
-    `submission` is a folder for the predictions on a GLUE task's unlabelled test part, as the leaderboard wants them.
+    Attributes:
+        model: a model folder, a run folder, or a name on the hub.
+        inputs: which examples, and how the model reads them.
+        against: a teacher to compare with.
+        theirs: how the teacher reads, where it does so in its own way.
+        split: which split; None of a whole file, else test, or dev.
+        batch_size: examples at a time.
+        submission: a folder for predictions on a GLUE task's unlabelled test split, in the leaderboard's format.
+        predictions: a file for every example and its predictions.
     """
-    if data.unlabelled:
-        raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
-    writing, decoding = writing or GenerationSettings(), decoding or SearchSettings()
-    if writes_text(model):
-        if submission is not None:
-            raise UserError("--submission is for classifiers")
-        return run_text_evaluate(
-            model, data, writing, decoding, against=against, theirs=theirs, part=part, batch_size=batch_size,
-            predictions=predictions,
-        )  # fmt: skip
-    check_batch_size(batch_size)
-    errors = ErrorList()
-    loaded: Loaded | None = None
-    teacher: Loaded | None = None
-    scoring: Scoring | None = None
-    tests: Mapping[str, Examples] = {}
-    groups: Groups | None = None
-    check_no_search(writing, decoding, errors)
-    with errors.catch():
-        loaded = load_classifier(model)
-    with errors.catch():
-        teacher = load_classifier(against) if against is not None else None
-    if loaded is not None:
-        with errors.catch():
-            scoring = to_score(data, Labels.of_model(loaded.model.config), part)
-    if scoring is not None and teacher is not None:
-        with errors.catch():
-            groups = groups_of(scoring, Labels.of_model(teacher.model.config), teacher.name)
-    if submission is not None:
-        with errors.catch():
-            tests = _tests(data)
-            check_folder(submission, "--submission")
-    if predictions is not None:
-        with errors.catch():
-            check_file(predictions, "--predictions", data.data)
-    errors.raise_any()
-    assert loaded is not None and scoring is not None
-    for note in scoring.notes:
+
+    model: str
+    inputs: InputSettings
+    against: str | None = None
+    theirs: InputSettings | None = None
+    split: str | None = None
+    batch_size: int = 64
+    submission: Path | None = None
+    predictions: Path | None = None
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Ready:
+    """Everything that scoring needs, loaded and checked; the first reader is the model's, the second its teacher's."""
+
+    kind: Kind
+    scoring: Scoring
+    readers: list[Reader]
+    submit: Submit | None
+
+
+def run_evaluate(request: Request) -> dict[str, Any]:
+    """Metrics of a model in percent with 95% intervals; with a teacher, the teacher's too and their agreement."""
+    ready = _ready(request)
+    kind, scoring, first = ready.kind, ready.scoring, ready.scoring.scored
+    for note in dict.fromkeys([*scoring.notes, *(note for reader in ready.readers for note in reader.encoding.notes)]):
         say(note)
-    warn_of_seen(model, data, part)
-    their_length = data.max_length if theirs is None else theirs[0].max_length
-    if teacher is not None and their_length != data.max_length:
-        say(f"{teacher.name} reads texts as it was trained to, not as {loaded.name}: --max-length {their_length}")
-    parts: dict[str | None, Examples] = {scoring.part: scoring.examples, **dict(scoring.more.items())}
-    results: dict[str | None, dict[str, Any]] = {}
-    for name, examples in parts.items():
-        assert examples.labels is not None
-        logits = _logits(loaded, examples, data.max_length, batch_size, scoring.groups)
-        beside = None if teacher is None else _logits(teacher, examples, their_length, batch_size, groups)
-        if predictions is not None and name == scoring.part:
-            write_predictions(predictions, examples, scoring.labels, logits, beside)
-        results[name] = evaluation(
-            scoring.name, examples.labels, logits, scoring.labels, beside, scoring.metrics
-        )  # fmt: skip
-    found = results.pop(scoring.part)
-    if scoring.part is not None:
-        found["part"] = scoring.part
+    warn_of_seen(request.model, request.inputs.data, request.split)
+    if request.theirs is not None:
+        _say_differences(*ready.readers)
+    for reader in ready.readers:
+        to_device(reader.loaded.model)
+    answers = _answers(ready, first)
+    if request.predictions is not None:
+        kind.write_answers(request.predictions, first, *answers)
+    found = kind.evaluation(first, *answers)
+    if first.split is not None:
+        found["part"] = first.split
     if scoring.notes:
         found["notes"] = list(scoring.notes)
-    if results:
-        found["also"] = results
-    if submission is not None:
-        assert data.task is not None
-        task, found["submission"] = find_task(data.task), []
-        for name, examples in tests.items():
-            logits = _logits(loaded, examples, data.max_length, batch_size, scoring.groups)
-            found["submission"].append(str(write_submission(submission, name, logits, task)))
+    if scoring.more:
+        found["also"] = {one.split: kind.evaluation(one, *_answers(ready, one)) for one in scoring.more}
+    if request.submission is not None and ready.submit is not None:
+        found["submission"] = ready.submit(ready.readers[0], scoring, request.submission)
     return found
 
 
-def _tests(data: DataSettings) -> Mapping[str, Examples]:
-    """The unlabelled test parts of a GLUE task."""
-    if data.task is None:
-        raise UserError("--submission is for the tasks of GLUE: give --task, such as --task rte")
-    return load_task_test(data.task, None if data.data_dir is None else Path(data.data_dir))
+def check_batch_size(batch_size: int) -> None:
+    """Refuse a batch of nothing."""
+    if batch_size < 1:
+        raise UserError(f"the batch size is {batch_size}: it must be at least 1")
+
+
+def _ready(request: Request) -> _Ready:
+    """Load and check everything; all errors are reported together."""
+    inputs, errors = request.inputs, ErrorList()
+    if inputs.data.unlabelled:
+        raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
+    check_batch_size(request.batch_size)
+    kind = kind_of_model(request.model)
+    refuse(kind, (inputs.data, inputs.generation, inputs.search), errors)
+    model: Loaded | None = None
+    teacher: Loaded | None = None
+    scoring: Scoring | None = None
+    encodings: list[Any] = []
+    submit: Submit | None = None
+    with errors.catch():
+        model = kind.load(request.model)
+    with errors.catch():
+        teacher = kind.load(request.against) if request.against is not None else None
+    if model is not None:
+        with errors.catch():
+            scoring = kind.read_to_score(inputs, model, request.split)
+    if scoring is not None and model is not None and (teacher is not None or request.against is None):
+        with errors.catch():
+            models = [(model, inputs), *([(teacher, request.theirs or inputs)] if teacher is not None else [])]
+            encodings = kind.readers(scoring, models)
+    if request.submission is not None:
+        with errors.catch():
+            submit = _submission(kind, inputs, request.submission)
+    if request.predictions is not None:
+        with errors.catch():
+            check_file(request.predictions, "--predictions", inputs.data.data)
+    errors.raise_any()
+    assert scoring is not None and model is not None
+    loaded = [model, *([teacher] if teacher is not None else [])]
+    readers = [
+        Reader(loaded=one, encoding=encoding, batch_size=request.batch_size, description=one.name)
+        for one, encoding in zip(loaded, encodings, strict=True)
+    ]
+    return _Ready(kind=kind, scoring=scoring, readers=readers, submit=submit)
+
+
+def _submission(kind: Kind, inputs: InputSettings, folder: Path) -> Submit:
+    if kind.submission is None:
+        raise UserError("--submission is for classifiers")
+    submit = kind.submission(inputs)
+    check_folder(folder, "--submission")
+    return submit
+
+
+def _answers(ready: _Ready, scored: Scored) -> tuple[Answers, Answers | None]:
+    found = [ready.kind.answers(reader, scored, None) for reader in ready.readers]
+    return found[0], found[1] if len(found) > 1 else None
+
+
+def _say_differences(ours: Reader, theirs: Reader) -> None:
+    """Say how the teacher reads, where it was trained to read in another way."""
+    mine, other = ours.encoding.settings(), theirs.encoding.settings()
+    apart = [f"{option_name(name)} {value!r}" for name, value in other.items() if mine.get(name, value) != value]
+    if apart:
+        say(f"{theirs.loaded.name} reads texts as it was trained to, not as {ours.loaded.name}: {', '.join(apart)}")

@@ -1,73 +1,93 @@
-"""Fine-tune a pretrained model on labelled examples: the teacher of everything that follows."""
+"""Fine-tune a pretrained model on examples: the teacher of everything that follows."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
-from typing import Any
 
-import torch
-
-from stillery.data.schema.examples import Parts
-from stillery.jobs.classification import Classification
-from stillery.jobs.conditions import under
-from stillery.jobs.config.settings import EXAMPLES, Asked, Finetune
+from stillery.jobs.config.settings import Asked, Finetune
 from stillery.jobs.fingerprints import data_fingerprint
 from stillery.jobs.finish import Result
-from stillery.jobs.inputs import parts_of
-from stillery.jobs.model_kind import check_no_text, writes_text
+from stillery.jobs.kinds.find import kind_to_train
+from stillery.jobs.prepare import (
+    Context,
+    check_fingerprints,
+    checked,
+    fits_the_kind,
+    has_a_place,
+    needs,
+    reads_its_data,
+    tracks,
+)
+from stillery.jobs.prepared import Prepared
 from stillery.jobs.restarts import until_it_learns
-from stillery.jobs.run import Prepared, carry_out, check_fingerprints, check_training
-from stillery.jobs.run_folder import check_place
-from stillery.jobs.text_finetune import prepare_text_finetune
-from stillery.models.load import Loaded, fingerprint, load_classifier
+from stillery.jobs.run import carry_out
+from stillery.models.load import fingerprint
 from stillery.recipe import Stage
 
 __all__ = ["prepare_finetune", "run_finetune"]
 
 
+@needs(settings=("model",))
+def is_of_a_kind(context: Context) -> None:
+    """The model's configuration can be read, and says which kind it is of."""
+    context.kind = kind_to_train(context.run.model, context.run.data)
+
+
+@needs()
+def has_labels(context: Context) -> None:
+    """Fine-tuning needs the right answers."""
+    if context.run.data.unlabelled:
+        context.errors.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
+
+
+@needs("kind", settings=("model",))
+def loads_its_model(context: Context) -> None:
+    """The model and its tokenizer can be read; its inputs are those that the run which made it had."""
+    assert context.kind is not None
+    context.model = context.kind.load_base(context.run.model, context.read, context.run.training.seed)
+    context.run, context.notes = context.kind.inherit(context.asked, context.errors)
+
+
+@needs("kind", "model")
+def has_room_for_its_inputs(context: Context) -> None:
+    """Examples fit into the model's positions."""
+    assert context.kind is not None and context.model is not None
+    model = context.model
+    context.encoding = context.kind.encoding(context.run.inputs, [model.model.config], model.tokenizer)
+
+
+_CHECKS = (
+    is_of_a_kind,
+    has_a_place,
+    tracks,
+    fits_the_kind,
+    has_labels,
+    reads_its_data,
+    loads_its_model,
+    has_room_for_its_inputs,
+)
+
+
 def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
     """Load and check everything; all errors are reported together."""
-    writes = writes_text(asked.run.model) if asked.clear("model") else None
-    if writes:
-        return prepare_text_finetune(asked, out)
-    run, errors = asked.run, asked.gathered()
-    if writes is not None:
-        check_no_text(asked, errors)
-    parts: Parts | None = None
-    conditions: dict[str, Any] = {}
-    model: Loaded | None = None
-    if out is not None:
-        with errors.catch():
-            check_place(out)
-    check_training(run.training, errors)
-    if run.data.unlabelled:
-        errors.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
-    elif writes is not None and asked.clear(*EXAMPLES):
-        with errors.catch():
-            parts, conditions = under(run.condition, parts_of(run.data, None))
-    if asked.clear("model"):
-        with errors.catch(), torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.training.seed)
-            model = load_classifier(run.model, labels=parts.labels.count if parts else 2)
-    errors.raise_any()
-    assert parts is not None and model is not None
-    config = model.model.config
-    config.id2label, config.label2id = parts.labels.id2label, parts.labels.label2id
-    config.problem_type = parts.labels.problem_type
-    prints = {"data": data_fingerprint(parts), "model": fingerprint(model)}
+    found = checked(asked, _CHECKS, out)
+    run, kind, read, model = found.run, found.kind, found.read, found.model
+    assert kind is not None and read is not None and model is not None
+    prints = {"data": data_fingerprint(read.splits), "model": fingerprint(model)}
     check_fingerprints(run.fingerprints, prints)
     new = sorted(model.missing)
     return Prepared(
-        run=dataclasses.replace(run, fingerprints=prints),
+        run=kind.written_out(dataclasses.replace(run, fingerprints=prints), found.encoding),
+        kind=kind,
+        read=read,
+        encoding=found.encoding,
         model=model.model,
         tokenizer=model.tokenizer,
-        teacher=None,
-        subject=Classification(parts=parts),
-        conditions=conditions,
+        conditions=found.conditions,
         stages=(Stage(),),
         origin=(f"weights of {run.model}", *([f"new (random): {', '.join(new)}"] if new else [])),
-        pairs={},
+        notes=found.notes,
     )
 
 

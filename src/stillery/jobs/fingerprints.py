@@ -2,46 +2,40 @@
 
 from __future__ import annotations
 
-from stillery.data.schema.examples import Examples, Parts
-from stillery.data.schema.text_examples import TextExamples, TextParts
-from stillery.jobs.config.settings import Distill, StudentSettings
+from typing import TYPE_CHECKING, Any
+
+from stillery.jobs.config.settings import StudentSettings
 from stillery.jobs.recipe import recipe_fingerprint
 from stillery.models.fingerprint import weights_fingerprint
-from stillery.models.load import Loaded, fingerprint
+from stillery.models.load import fingerprint
 from stillery.models.option_words import STARTS
-from stillery.models.student import Student
-from stillery.recipe import Recipe
 
-__all__ = ["data_fingerprint", "distill_prints"]
+if TYPE_CHECKING:
+    from stillery.jobs.prepare import Context
 
-
-def data_fingerprint(parts: Parts | TextParts) -> str:
-    """A hash of all parts."""
-    return "-".join(part.fingerprint[:16] for part in (parts.train, parts.dev, parts.test) if part is not None)
+__all__ = ["data_fingerprint", "distill_fingerprints"]
 
 
-def distill_prints(
-    run: Distill,
-    settings: StudentSettings,
-    *,
-    parts: Parts | TextParts,
-    teacher: Loaded,
-    ild_teacher: Loaded | None,
-    texts: Examples | TextExamples | None,
-    recipe: Recipe,
-    student: Student,
-) -> dict[str, str]:
+def data_fingerprint(splits: Any) -> str:
+    """A hash of all splits."""
+    return "-".join(one.fingerprint[:16] for one in (splits.train, splits.dev, splits.test) if one is not None)
+
+
+def distill_fingerprints(context: Context, settings: StudentSettings) -> dict[str, str]:
     """Those of a distillation: its data and teachers, and where it has them a recipe and weights of its own.
 
-    `settings` are the student's with `init` decided; `texts` are those of a stage of layers.
+    `settings` are the student's with `init` decided.
     """
-    prints = {"data": data_fingerprint(parts), "teacher": fingerprint(teacher)}
-    if ild_teacher is not None:
-        prints["ild_teacher"] = fingerprint(ild_teacher)
-    if texts is not None:
-        prints["ild_data"] = texts.fingerprint[:16]
-    if run.method.recipe is not None:
-        prints["recipe"] = recipe_fingerprint(recipe, run.method.recipe)
+    assert context.read is not None and context.model is not None and context.student is not None
+    method = context.run.method
+    prints = {"data": data_fingerprint(context.read.splits), "teacher": fingerprint(context.model)}
+    if context.layers_teacher is not None:
+        prints["ild_teacher"] = fingerprint(context.layers_teacher)
+    if context.texts is not None:
+        prints["ild_data"] = context.texts.fingerprint[:16]
+    if method.recipe is not None:
+        assert context.recipe is not None
+        prints["recipe"] = recipe_fingerprint(context.recipe, method.recipe)
     if settings.init_from is not None or settings.init not in STARTS:
-        prints["init"] = weights_fingerprint(student.model)
+        prints["init"] = weights_fingerprint(context.student.model)
     return prints

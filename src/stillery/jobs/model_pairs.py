@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import product
@@ -13,27 +13,25 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.calibration import TEXTS, TOKENS, Calibration
 from stillery.jobs.config.resolved import resolved_student
 from stillery.jobs.config.run_file import run_of
 from stillery.jobs.config.settings import (
     DataSettings,
-    GenerationSettings,
+    InputSettings,
     MethodSettings,
     StudentSettings,
     setting_names,
 )
-from stillery.jobs.inputs import parts_of
-from stillery.jobs.model_kind import writes_text
+from stillery.jobs.kinds.base import Kind
+from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.recipe import chosen_recipe
-from stillery.jobs.student import make_student
 from stillery.jobs.student_start import FALLBACK
-from stillery.jobs.text_inputs import text_parts_of
-from stillery.jobs.text_student import make_generator
 from stillery.models.family import kind_of, longest_input, stack_sizes
-from stillery.models.load import Loaded, load_classifier, load_generator
-from stillery.models.option_words import AUTO, DEFAULT_START, DEFAULT_TEXT_START
+from stillery.models.load import Loaded
+from stillery.models.option_words import AUTO
 from stillery.recipe import Clock, Recipe
 from stillery.stacks import on_stacks
 from stillery.train.step_plan import sizes_in
@@ -60,19 +58,17 @@ def meeting(
 
     Texts are those of `data`, else of the run the teacher is from, else made-up sentences; it is said which.
     """
-    writes = writes_text(teacher)
-    loaded = load_generator(teacher) if writes else load_classifier(teacher, labels=2)
+    kind = kind_of_model(teacher)
+    loaded = kind.load_for_layers(teacher, None)
     recipe = on_stacks(chosen_recipe(method, None), kind_of(loaded.model.config))
     asked = similar.asking(recipe.stages)
     notes: list[str] = []
-    texts = _texts(teacher, loaded, bool(writes), data, notes)
-    start = DEFAULT_TEXT_START if writes else DEFAULT_START
-    settings = resolved_student(student, replace(recipe, head="fresh"), start=start)
+    texts = _texts(teacher, loaded, kind, data, notes)
+    settings = resolved_student(student, replace(recipe, head="fresh"), start=kind.start)
     if settings.init == AUTO:
         settings = replace(settings, init=FALLBACK)
-    make: Callable[..., Any] = make_generator if writes else make_student
     with torch.random.fork_rng(devices=[]):
-        made, settings = make(settings, teacher=loaded, seed=clock.seed, calibration=texts)
+        made, settings = kind.make_student(settings, teacher=loaded, seed=clock.seed, calibration=texts)
     if asked:
         alike = similar.measured(recipe.stages, made.model, {"task": loaded, "supplementary": loaded}, texts)
         recipe = replace(recipe, stages=similar.decided(recipe.stages, alike))
@@ -83,30 +79,27 @@ def meeting(
     return Meeting(recipe=recipe, depths=depths, kind=kind_of(loaded.model.config), notes=tuple(notes) if asked else ())
 
 
-def _texts(teacher: str, loaded: Loaded, writes: bool, data: DataSettings | None, notes: list[str]) -> Calibration:
+def _texts(teacher: str, loaded: Loaded, kind: Kind, data: DataSettings | None, notes: list[str]) -> Calibration:
     """The texts that layers are compared on."""
     known = run_of(teacher)
     if data is None and {"data", "task"} & known.keys():
         given = {name: known[name] for name in setting_names(DataSettings) if name in known}
         try:
-            return _of_data(DataSettings(**given), loaded, writes, notes)
+            return _of_data(DataSettings(**given), loaded, kind, notes)
         except UserError:
             # Its data is no longer there, or is not to be had; sentences are.
             pass
     if data is not None:
-        return _of_data(data, loaded, writes, notes)
+        return _of_data(data, loaded, kind, notes)
     notes.append(f"{len(_SENTENCES)} made-up sentences; name those of a run with --data or --task")
     return Calibration(partial(_sentences, loaded))
 
 
-def _of_data(data: DataSettings, loaded: Loaded, writes: bool, notes: list[str]) -> Calibration:
-    if writes:
-        parts, _ = text_parts_of(data, GenerationSettings())
-        notes.append(f"{min(TEXTS, len(parts.train))} texts of {parts.source}")
-        return Calibration.for_writers(parts.train, loaded, data, GenerationSettings())
-    found = parts_of(replace(data, unlabelled=True), None)
-    notes.append(f"{min(TEXTS, len(found.train))} texts of {found.source}")
-    return Calibration.for_classifiers(found.train, loaded, data.max_length)
+def _of_data(data: DataSettings, loaded: Loaded, kind: Kind, notes: list[str]) -> Calibration:
+    inputs = InputSettings(data=replace(data, unlabelled=True))
+    splits = kind.read(inputs, None).splits
+    notes.append(f"{min(TEXTS, len(splits.train))} texts of {splits.source}")
+    return kind.calibration(splits.train, loaded, inputs)
 
 
 _SENTENCES = [
@@ -136,5 +129,5 @@ def _sentences(loaded: Loaded, config: PreTrainedConfig) -> list[Inputs]:
     real = torch.tensor([[1] * len(row) + [0] * (longest - len(row)) for row in rows])
     inputs: dict[str, Tensor] = {"input_ids": ids, "attention_mask": real}
     if kind_of(config) == "encoder-decoder":
-        inputs["labels"] = ids.masked_fill(real == 0, -100)
+        inputs["labels"] = ids.masked_fill(real == 0, IGNORED)
     return [inputs]

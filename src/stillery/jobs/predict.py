@@ -1,130 +1,90 @@
-"""Label new text with a model, streaming from file to file."""
+"""Add a model's predictions to the rows of a file, streaming from file to file."""
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from numpy.typing import NDArray
-
 from stillery.data.readers.writer import write_rows
-from stillery.data.schema.labels import SEPARATOR, Labels
-from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
-from stillery.data.tokens.encode import tokenise
-from stillery.errors import ErrorList, UserError
-from stillery.evaluate.metrics import predicted
-from stillery.evaluate.predictions import named_sets, predict_logits, probabilities
-from stillery.jobs.config.run_file import trained_length
-from stillery.jobs.config.settings import DataSettings
-from stillery.jobs.inputs import check_batch_size, to_device, token_limit
-from stillery.jobs.model_kind import refuse_text, writes_text
+from stillery.errors import ErrorList
+from stillery.evaluate.inference_mode import to_device
+from stillery.jobs.config.run_file import trained_reading, trained_search
+from stillery.jobs.config.settings import (
+    DataSettings,
+    GenerationSettings,
+    InputSettings,
+    SearchSettings,
+    setting_names,
+)
+from stillery.jobs.evaluate import check_batch_size
+from stillery.jobs.kinds.base import Reader
+from stillery.jobs.kinds.find import kind_of_model
+from stillery.jobs.kinds.refuse import refuse
 from stillery.jobs.output_paths import check_file
-from stillery.jobs.text_predict import run_text_predict
-from stillery.models.load import Loaded, load_classifier
-from stillery.progress import bar, quiet, say
+from stillery.models.load import Loaded
+from stillery.progress import bar, say
+from stillery.setting import make, option_name
 
 __all__ = ["run_predict"]
 
 
-def run_predict(
-    model: str,
-    data: Path,
-    out: Path,
-    *,
-    text: str | None = None,
-    text_pair: str | None = None,
-    max_length: int | None = None,
-    batch_size: int = 64,
-    source: str | None = None,
-    **writing: Any,
-) -> int:
-    """Write every row of a file with its `prediction` and, for classes, a `probability_NAME` each; return the rows.
+def run_predict(model: str, data: Path, out: Path, *, batch_size: int = 64, **settings: Any) -> int:
+    """Write every row of a file with what a model predicts for it; return the number of rows.
 
-    Several labels of a text are joined by `|`. A model that writes text adds an `output`; `source` is its column, and
-    `writing` its `prompt` or `prefix` and how it searches, by the names of the settings.
+    A classifier adds its `prediction` and, for classes, a `probability_NAME` each; several labels of a text are joined
+    by `|`. A model that generates text adds an `output`. `settings` are those of reading and searching, by name; what
+    they leave open is as in the model's own run.
     """
     check_batch_size(batch_size)
-    given = {name: value for name, value in writing.items() if value is not None}
-    if writes_text(model):
-        if text is not None or text_pair is not None:
-            name = "--text" if text is not None else "--text-pair"
-            raise UserError(f"{name} is for classifiers: a model that writes text has --source")
-        if max_length is not None:
-            given["max_length"] = max_length
-        return run_text_predict(model, data, out, source=source, given=given, batch_size=batch_size)
-    refused = ErrorList()
-    refuse_text([*(["source"] if source is not None else []), *given], refused)
-    refused.raise_any()
-    loaded, labels, file = _checked(model, data, out, text, text_pair)
-    added, cut = _added(labels), 0
-    with write_rows(out, [*file.names, *added], file.types) as writer, bar("predict", file.rows) as shown:
-        length = max_length or trained_length(model).get("max_length", DataSettings.max_length)
-        limit = token_limit(length, loaded.model.config)
-        to_device(loaded.model)
-        for rows in file.batches():
-            answers, cut_here = _answers(rows, loaded, labels, limit, batch_size)
+    kind, errors = kind_of_model(model), ErrorList()
+    given = {name: value for name, value in settings.items() if value is not None}
+    inputs = _inputs(trained_reading(model) | trained_search(model) | given, errors)
+    asked = _inputs(given, ErrorList())
+    refuse(kind, (asked.data, asked.generation, asked.search), errors, frozenset(given))
+    loaded: Loaded | None = None
+    file: Any = None
+    encoding: Any = None
+    with errors.catch():
+        check_file(out, "--out", data)
+    with errors.catch():
+        loaded = kind.load(model)
+    with errors.catch():
+        file = kind.predicting.open(data, inputs)
+    if loaded is not None:
+        with errors.catch():
+            encoding = kind.encoding(inputs, [loaded.model.config], loaded.tokenizer)
+    if loaded is not None and file is not None:
+        clash = [name for name in kind.predicting.columns(loaded) if name in file.names]
+        for name in clash[:1]:
+            errors.add(f"{data.name}: the column {name!r} is there already; rename or remove it")
+    errors.raise_any()
+    assert loaded is not None
+    for note in encoding.notes:
+        say(note)
+    reader = Reader(loaded=loaded, encoding=encoding, batch_size=batch_size, description=data.name)
+    to_device(loaded.model)
+    predicting, cut = kind.predicting, 0
+    added = predicting.columns(loaded)
+    with write_rows(out, [*file.names, *added], file.types) as writer, bar(predicting.verb, file.rows) as shown:
+        for rows in file.batches(predicting.at_once(batch_size)):
+            answers, cut_here = predicting.rows(reader, rows)
             kept = {name: file.column(rows, name) for name in file.names}
             writer.write(kept | dict(zip(added, answers, strict=True)))
             cut += cut_here
             shown.advance(len(rows.examples))
     if cut:
-        say(f"{cut} of {file.rows} texts are longer than {limit} tokens and were cut")
-    return file.rows
+        say(f"{cut} of {file.rows} {predicting.noun} are longer than {encoding.max_length} tokens and were cut")
+    return int(file.rows)
 
 
-def _checked(
-    model: str, data: Path, out: Path, text: str | None, text_pair: str | None
-) -> tuple[Loaded, Labels, TextFile]:
-    """Everything that is needed; all errors are reported together."""
-    errors = ErrorList()
-    loaded: Loaded | None = None
-    file: TextFile | None = None
-    with errors.catch():
-        check_file(out, "--out", data)
-    with errors.catch():
-        loaded = load_classifier(model)
-        labels = Labels.of_model(loaded.model.config)
-    with errors.catch():
-        file = open_texts(data, text=text, text_pair=text_pair)
-    errors.raise_any()
-    assert loaded is not None and file is not None
-    clash = [name for name in _added(labels) if name in file.names]
-    if clash:
-        raise UserError(f"{data.name}: the column {clash[0]!r} is there already; rename or remove it")
-    return loaded, labels, file
+def _inputs(values: Mapping[str, Any], errors: ErrorList) -> InputSettings:
+    """The settings of reading and searching that have these values."""
+    data, _ = make(DataSettings, _of(DataSettings, values), option_name, errors)
+    generation, _ = make(GenerationSettings, _of(GenerationSettings, values), option_name, errors)
+    search, _ = make(SearchSettings, _of(SearchSettings, values), option_name, errors)
+    return InputSettings(data=data, generation=generation, search=search)
 
 
-def _added(labels: Labels) -> list[str]:
-    """The names of the columns that are added to a file."""
-    return ["prediction"] + ([] if labels.regression else [f"probability_{name}" for name in labels.names])
-
-
-def _answers(
-    rows: TextBatch, loaded: Loaded, labels: Labels, limit: int, batch_size: int
-) -> tuple[list[list[Any]], int]:
-    """The values of the added columns, and how many texts were cut."""
-    with quiet():
-        tokens = tokenise(rows.examples, loaded.tokenizer, limit)
-    logits = predict_logits(
-        loaded.model,
-        tokens,
-        rows.examples,
-        pad_id=int(loaded.tokenizer.pad_token_id),
-        batch_size=batch_size,
-        progress=False,
-    )
-    guess = predicted(logits, labels)
-    if labels.regression:
-        return [guess.tolist()], tokens.truncated
-    shares = [[round(float(share), 6) for share in column] for column in probabilities(logits, labels).T]
-    names = _joined(guess, labels) if labels.multi else [labels.names[index] for index in guess]
-    return [names, *shares], tokens.truncated
-
-
-def _joined(guess: NDArray[Any], labels: Labels) -> list[str]:
-    """The names of each row in one text, a JSON list where a name holds what would separate them."""
-    sets = named_sets(guess, labels)
-    if any(SEPARATOR in name for name in labels.names):
-        return [json.dumps(names, ensure_ascii=False) for names in sets]
-    return [SEPARATOR.join(names) for names in sets]
+def _of(group: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: values[name] for name in setting_names(group) if name in values}

@@ -76,6 +76,7 @@ class Prepared:
         lines = [
             *self.notes,
             *self._data(),
+            *dict.fromkeys([*self.encoding.notes, *self._texts_notes()]),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",
             *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
@@ -85,6 +86,9 @@ class Prepared:
         for name, pairs in self.pairs.items():
             lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
         return lines
+
+    def _texts_notes(self) -> tuple[str, ...]:
+        return () if self.texts_encoding is None else tuple(self.texts_encoding.notes)
 
     def _data(self) -> list[str]:
         splits = self.read.splits
@@ -125,7 +129,7 @@ class Data:
 
     train: Trainable
     texts: Trainable | None
-    splits: Mapping[str, tuple[Scored, Trainable]]
+    splits: Mapping[str, tuple[Scored, Any]]
     record: Mapping[str, Any] = field(default_factory=dict)
 
 

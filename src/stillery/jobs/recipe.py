@@ -64,7 +64,7 @@ def check_supplementary(method: MethodSettings) -> None:
 def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
     """The recipe with its stages of layers alone on the supplementary texts, where there are any."""
     for stage in recipe.stages:
-        if stage.data == "supplementary" and (stage.hard_weight or any(match.judge for match in stage.matches)):
+        if stage.data == "supplementary" and (stage.hard_weight or any(match.criterion for match in stage.matches)):
             raise UserError(f"stage {stage.name} is on supplementary texts and needs labels, which those do not have")
         if stage.data == "supplementary" and not texts:
             raise UserError(f"stage {stage.name} is on supplementary texts: name them with --ild-data or --ild-task")
@@ -75,7 +75,7 @@ def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
         raise UserError("--ild-data: the method has no stage of layers alone; add --schedule sequential")
     stages = []
     for stage, fit in zip(recipe.stages, fits, strict=True):
-        if fit and any(match.judge for match in stage.matches):
+        if fit and any(match.criterion for match in stage.matches):
             raise UserError(f"--ild-data: stage {stage.name} needs the task's own examples and labels")
         stages.append(dataclasses.replace(stage, data="supplementary") if fit else stage)
     return dataclasses.replace(recipe, stages=tuple(stages))
@@ -126,7 +126,7 @@ def check_one_class(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> 
 
 
 def _judge_of(match: Match) -> object:
-    return match.judge.func if isinstance(match.judge, partial) else match.judge
+    return match.criterion.func if isinstance(match.criterion, partial) else match.criterion
 
 
 def check_steps(

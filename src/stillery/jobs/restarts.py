@@ -14,7 +14,8 @@ from stillery.atomic import atomic_file, atomic_folder
 from stillery.jobs.config.settings import Asked, Finetune, RestartSettings
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result
-from stillery.jobs.run import Prepared, carry_out
+from stillery.jobs.prepared import Prepared
+from stillery.jobs.run import carry_out
 from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
 from stillery.progress import say
 

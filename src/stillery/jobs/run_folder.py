@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from stillery.atomic import atomic_file, remove_leftovers
 from stillery.errors import UserError
-from stillery.jobs.config.run_file import read_toml, to_toml
+from stillery.jobs.config.run_file import read_toml, to_toml, values_of
+from stillery.jobs.config.run_paths import comparable, named_in_full
 from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
 from stillery.jobs.output_paths import check_folder
@@ -52,7 +52,7 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool 
     check_place(out)
     if not (out / "run.toml").is_file():
         return False
-    before, now = _DEFAULTS | read_toml(out / "run.toml"), tomllib.loads(to_toml(run))
+    before, now = _DEFAULTS | comparable(read_toml(out / "run.toml")), comparable(values_of(run))
     different = _differences(before, now)
     divided = [name for name in ("processes", *CUT) if before.get(name, now.get(name)) != now.get(name)]
     searched = bool(different) and resume and _only_search(different, run)
@@ -94,8 +94,11 @@ def begin(out: Path, run: Finetune | Distill) -> None:
     try:
         if (out / "run.toml").is_file():
             remove_leftovers(out)
+        else:
+            for path in named_in_full(values_of(run), out):
+                say(f"{out / 'run.toml'} names {path} in full: they have no folder in common")
         # Of a run that goes on, too: its texts may be searched for with other settings now.
-        _write_text(out / "run.toml", to_toml(run))
+        _write_text(out / "run.toml", to_toml(run, out))
     except OSError as error:
         raise UserError(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
 

@@ -8,10 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.data.tasks.load import TASKS
+from stillery.data.tasks.load import GENERATION_TASKS, TASKS, GenerationTask
 from stillery.data.tasks.locate import download, find_local
 from stillery.data.tasks.specification import Task
-from stillery.data.tasks.text_load import TEXT_TASKS, TextTask
 from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluate.average import MISMATCHED, STYLES, average
 from stillery.jobs.run_folder import finished, read_metrics
@@ -23,15 +22,15 @@ Scores = Mapping[str, float]
 
 def describe_tasks(data_dir: Path | None = None) -> list[dict[str, Any]]:
     """Every task: what it is, its metrics and classes, and where on this machine its data is, if it is there."""
-    tasks: list[Task | TextTask] = [*TASKS.values(), *TEXT_TASKS.values()]
+    tasks: list[Task | GenerationTask] = [*TASKS.values(), *GENERATION_TASKS.values()]
     return [_described(task, data_dir) for task in tasks]
 
 
 def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
     """Download tasks from the hub into its local cache, all of them or, where one is not there to be had, none."""
     errors = ErrorList()
-    known: dict[str, Task | TextTask] = {**TASKS, **TEXT_TASKS}
-    tasks: list[Task | TextTask] = []
+    known: dict[str, Task | GenerationTask] = {**TASKS, **GENERATION_TASKS}
+    tasks: list[Task | GenerationTask] = []
     for name in names:
         with errors.catch():
             if name not in known:
@@ -44,7 +43,7 @@ def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
     fetched = []
     for task in tasks:
         found = download(task)
-        fetched.append({"name": task.name, "where": found.where, "parts": list(found.parts)})
+        fetched.append({"name": task.name, "where": found.where, "parts": list(found.splits)})
     return fetched
 
 
@@ -83,19 +82,19 @@ def average_runs(places: Sequence[Path], style: str = "glue") -> dict[str, Any]:
     }
 
 
-def _described(task: Task | TextTask, data_dir: Path | None) -> dict[str, Any]:
+def _described(task: Task | GenerationTask, data_dir: Path | None) -> dict[str, Any]:
     found = find_local(task, data_dir)
-    classes = None if isinstance(task, TextTask) or task.labels.regression else list(task.labels.names)
+    classes = None if isinstance(task, GenerationTask) or task.labels.regression else list(task.labels.names)
     return {
         "name": task.name,
         "about": task.about,
         "metrics": list(task.metrics),
         "labels": classes,
-        "writes_text": isinstance(task, TextTask),
+        "writes_text": isinstance(task, GenerationTask),
         "out_of_domain_for": task.out_of_domain_for,
         "on_the_hub": task.hub.repo if task.hub is not None else None,
         "found": None if found is None else found.where,
-        "parts": [] if found is None else list(found.parts),
+        "parts": [] if found is None else list(found.splits),
     }
 
 

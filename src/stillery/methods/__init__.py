@@ -1,9 +1,9 @@
-"""The methods, one short file per paper; a file's `__all__` lists the methods it defines.
+"""Distillation methods, one short file per paper.
 
-A method is a function of keyword options that returns a `Recipe`. Its command-line name is its function name with
-dashes, its options are its keywords, each default says where it comes from (`stillery.declare`), and the first line of
-its file's docstring names the paper, its `GROUP` the heading it is listed under. An installed package provides such
-files by entry points (`stillery.words`).
+A method is a function of keyword options that returns a `Recipe`. A file's `__all__` lists its methods, its `GROUP` is
+the heading they are listed under, and the first line of its docstring names the paper. The command-line name of a
+method is its function name with dashes. Its options are its keywords, and each default states its source
+(`stillery.declare`). Installed packages provide such files by entry points (`stillery.words`).
 """
 
 from __future__ import annotations
@@ -25,8 +25,21 @@ from torch import Tensor, nn
 
 from stillery.declare import Group, sources_of, turn_of
 from stillery.errors import ErrorList, UserError, nearest
-from stillery.losses import Between, Kind, Mixed, Showing, Views, judges_of, modules_of, stage_terms
-from stillery.recipe import Clock, Match, Recipe, Shown, StackName, Stage, part_name
+from stillery.losses import (
+    BatchFacts,
+    Between,
+    Kind,
+    Mixed,
+    ModelOutputs,
+    StageModules,
+    Views,
+    judges_of,
+    modules_of,
+    stage_pairs,
+    stage_terms,
+)
+from stillery.outputs import StackOutputs
+from stillery.recipe import Clock, Match, Recipe, StackName, Stage, part_name
 from stillery.stacks import Which, on_stacks
 from stillery.words import METHODS, Plugin, plugins
 
@@ -35,9 +48,9 @@ __all__ = ["Method", "build", "describe", "describe_stages", "find", "listed", "
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """A named method: the function that builds its recipe, the paper it comes from, and where it is listed.
+    """A named method: the function that builds its recipe, its paper, and the heading it is listed under.
 
-    `turn` is its place among the few to try first, None for all others.
+    `turn` is its place among the methods to try first, None for all others.
     """
 
     name: str
@@ -48,7 +61,7 @@ class Method:
 
     @property
     def summary(self) -> str:
-        """The first sentence of the method's docstring: what it does, in one plain line."""
+        """The first line of the method's docstring."""
         return (inspect.getdoc(self.function) or "").split("\n\n")[0].replace("\n", " ")
 
     @property
@@ -58,9 +71,9 @@ class Method:
 
     @property
     def sources(self) -> dict[str, str]:
-        """Where each default comes from, as its signature says."""
-        said = sources_of(self.function)
-        return {name: said.get(name, "not said") for name in self.options}
+        """The source of each default: paper, code, ..."""
+        found = sources_of(self.function)
+        return {name: found.get(name, "not stated") for name in self.options}
 
 
 @cache
@@ -70,7 +83,7 @@ def _methods() -> dict[str, Method]:
     modules = [importlib.import_module(f"{__name__}.{file}") for file in files]
     others = [_imported(plugin) for plugin in plugins(METHODS)]
     for module in (*modules, *others):
-        # A package's methods stand under a heading of their own, whatever they say of themselves.
+        # Methods of packages are listed under one heading, whatever their own GROUP is.
         installed = module in others
         group = Group.INSTALLED if installed else module.GROUP
         paper = (module.__doc__ or "").strip().split("\n")[0].rstrip(".")
@@ -88,12 +101,12 @@ def _methods() -> dict[str, Method]:
 
 
 def _imported(plugin: Plugin) -> types.ModuleType:
-    """A file of methods of an installed package."""
+    """The module of methods of an installed package."""
     try:
         module = importlib.import_module(plugin.module)
         if not all(callable(getattr(module, name)) for name in module.__all__):
-            raise TypeError("its __all__ lists what is no function")
-    except Exception as error:  # code of others may fail in any way; it is said in one line
+            raise TypeError("its __all__ lists something that is not a function")
+    except Exception as error:  # a package's own code may raise anything
         raise UserError(
             f"the installed methods {plugin.name} ({plugin.module}) cannot be loaded: {type(error).__name__}: {error}"
         ) from None
@@ -101,12 +114,12 @@ def _imported(plugin: Plugin) -> types.ModuleType:
 
 
 def names() -> list[str]:
-    """Every method's name."""
+    """The names of all methods."""
     return list(_methods())
 
 
 def listed() -> dict[Group, list[Method]]:
-    """Every method once, under its heading: first those to try first, in their turn."""
+    """All methods by heading; those to try first come first, in their order."""
     known = list(_methods().values())
     found = {group: [one for one in known if one.turn is None and one.group is group] for group in Group}
     found[Group.FIRST] = sorted((one for one in known if one.turn is not None), key=lambda one: one.turn or 0)
@@ -142,7 +155,7 @@ def build(name: str, options: Mapping[str, Any] | None = None) -> Recipe:
 
 
 def _as_type(value: Any, hint: Any, what: str) -> Any:
-    """The value as the option's type, read from text where it came from the command line."""
+    """The value in the option's type, parsed from text where it comes from the command line."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     if type(None) in kinds and value is None:
         return None
@@ -160,7 +173,7 @@ def _as_type(value: Any, hint: Any, what: str) -> Any:
             raise UserError(f"{what} is {value!r}: choose true or false")
         if kind in (int, float) and not isinstance(value, bool):
             return _as_number(value, kind, what)
-    raise UserError(f"{what} is {value!r}: not understood")
+    raise UserError(f"{what} is {value!r}: its type {hint} is not supported")
 
 
 def _as_number(value: Any, kind: type, what: str) -> int | float:
@@ -184,7 +197,7 @@ def _describe_match(match: Match) -> dict[str, Any]:
         "pair": part_name(match.pair),
         "combine": part_name(match.combine) if match.combine else None,
         "flow": part_name(match.flow) if match.flow else None,
-        "judge": part_name(match.judge) if match.judge else None,
+        "judge": part_name(match.criterion) if match.criterion else None,
         "project": part_name(match.project) if match.project else None,
         "distance": part_name(match.distance),
         "reduction": match.reduction,
@@ -240,7 +253,7 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
 
 
 def _start(recipe: Recipe) -> str:
-    """How a student starts, and who says so."""
+    """The initialisation of the student, and whether the paper states it."""
     if recipe.init is not None:
         return f"{recipe.init} (the paper's)"
     return "first, or even for a model that generates text (the paper fixes none; see docs/results/starts.md)"
@@ -248,8 +261,8 @@ def _start(recipe: Recipe) -> str:
 
 def terms(
     name: str,
-    student: Showing | Views,
-    teacher: Showing | Views,
+    student: ModelOutputs | Views,
+    teacher: ModelOutputs | Views,
     batch: Any,
     clock: Clock | None = None,
     *,
@@ -261,18 +274,18 @@ def terms(
     cross_attention: bool = False,
     **options: Any,
 ) -> dict[str, Tensor]:
-    """Every named loss term of a method, unweighted, from plain traces, so that anyone can recompute it.
+    """All loss terms of a method by name, unweighted, computed from two traces.
 
-    `student` and `teacher` are traces (`stillery.models.trace.trace`), or traces by view where the method mixes;
-    `batch` has the `labels` and, for a method with a memory, the `index` of its examples; `clock.stage` says which
-    stage. Modules that are not given are made new from the clock's seed, as a run of that seed makes them. Of a model
-    that writes text the labels are the targets of its trace; `stacks` and `cross_attention` are those of `on_stacks`.
+    `student` and `teacher` are traces (`stillery.models.trace.trace`), or traces by view for a method with MixUp.
+    `batch` has the `labels` and, for a criterion with state, the `index` of its examples. `clock.stage` selects the
+    stage. Modules that are not given are initialised from the clock's seed, as in a run of that seed. For a model that
+    generates text the labels are the targets of its trace; `stacks` and `cross_attention` are those of `on_stacks`.
 
     >>> terms("kd", student, teacher, batch, Clock())  # doctest: +SKIP
     {'hard': tensor(0.71), 'soft': tensor(0.05)}
     """
     clock = clock or Clock()
-    ours, theirs = (shown if isinstance(shown, Mapping) else {"plain": shown} for shown in (student, teacher))
+    ours, theirs = (one if isinstance(one, Mapping) else {"plain": one} for one in (student, teacher))
     recipe = on_stacks(build(name, options), _models_kind(ours), which=stacks, cross_attention=cross_attention)
     stage = recipe.stages[clock.stage]
     index = getattr(batch, "index", range(len(next(iter(ours.values())).logits)))
@@ -284,19 +297,9 @@ def terms(
             judging = judges_of(stage, between, clock, classes=_classes(ours), examples=int(max(index)) + 1)
         projections = made[0] | dict(projections or {})
         flows, judges = made[1] | dict(flows or {}), judging | dict(judges or {})
-    return stage_terms(
-        stage,
-        ours,
-        theirs,
-        batch.labels,
-        clock,
-        kind=_kind(ours, batch.labels),
-        projections=projections,
-        flows=flows,
-        judges=judges,
-        index=torch.as_tensor(index),
-        mixed=mixed,
-    )
+    facts = BatchFacts(labels=batch.labels, index=torch.as_tensor(index), mixed=mixed, kind=_kind(ours, batch.labels))
+    modules = StageModules(projections=projections or {}, flows=flows or {}, judges=judges or {})
+    return stage_terms(stage, stage_pairs(stage, ours, theirs, clock), ours, theirs, facts, clock, modules)
 
 
 def _classes(views: Views) -> int:
@@ -304,11 +307,11 @@ def _classes(views: Views) -> int:
 
 
 def _models_kind(views: Views) -> str:
-    """The kind of the models, told by the stacks one showed."""
-    shown = next(iter(views.values()))
-    if shown.decoder is None:
+    """The kind of a model, by the stacks it has."""
+    outputs = next(iter(views.values()))
+    if outputs.decoder is None:
         return "encoder"
-    return "decoder" if shown.encoder is None else "encoder-decoder"
+    return "decoder" if outputs.encoder is None else "encoder-decoder"
 
 
 def _between(student: Views, teacher: Views, name: StackName | None) -> Between:
@@ -317,15 +320,16 @@ def _between(student: Views, teacher: Views, name: StackName | None) -> Between:
 
 
 def _kind(views: Views, labels: Tensor | None) -> Kind:
-    """What is predicted, told by the outputs and labels: tokens, a row of 0 and 1, or by the number of outputs."""
-    shown = next(iter(views.values()))
-    if shown.logits.ndim == 3:
-        return "tags" if shown.decoder is None else "text"
+    """The kind of prediction, by the stacks of the model and the shapes of logits and labels."""
+    outputs = next(iter(views.values()))
+    if outputs.logits.ndim == 3:
+        return "tags" if outputs.decoder is None else "text"
     if labels is not None and labels.ndim == 2:
         return "labels"
     return "score" if _classes(views) == 1 else "classes"
 
 
-def _width(stack: Shown) -> int:
-    shown = (stack.hidden, stack.query, stack.key, stack.value, stack.cross_query)
-    return next(iter(next(values for values in shown if values).values())).shape[-1]
+def _width(stack: StackOutputs) -> int:
+    """The width of a stack, by whichever of its outputs there is."""
+    outputs = (stack.hidden, stack.query, stack.key, stack.value, stack.cross_query)
+    return next(iter(next(values for values in outputs if values).values())).shape[-1]

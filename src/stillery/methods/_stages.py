@@ -1,4 +1,4 @@
-"""Stages that several methods share."""
+"""Recipes of one or two stages, which several methods share."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def joint(
     init: str | None = None,
     head: str = "fresh",
 ) -> Recipe:
-    """One stage with everything in it; a `soft_weight` of None is what `hard_weight` leaves of 1."""
+    """One stage with all losses; a `soft_weight` of None means 1 - hard_weight."""
     soft = 1.0 - hard_weight if soft_weight is None else soft_weight
     prediction = Prediction(divergence=divergence.kl, temperature=temperature, square=square, weight=soft)
     stage = Stage(hard_weight=hard_weight, prediction=prediction if soft else None, matches=matches)
@@ -34,10 +34,10 @@ def layers_then_prediction(
     init: str | None = None,
     mixing: Mixing | None = None,
 ) -> Recipe:
-    """A stage of layer matching without labels, then a stage of prediction distillation.
+    """A hidden-state stage without labels, then a stage of prediction distillation.
 
-    They share the steps 5 to 1, as 20 and 4 epochs in the papers, but of a short run prediction distillation has
-    `least_steps`, or three quarters of the run: with less the new classifier is not learnt.
+    The steps are divided 5 to 1, as 20 and 4 epochs in the papers. In a short run prediction distillation has at least
+    `least_steps`, or three quarters of the run; with fewer the new classifier is not learnt.
     """
     prediction = joint(hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature).stages[0]
     layers = Stage(name="layers", matches=matches, hard_weight=0.0, share=layer_share, mixing=mixing)

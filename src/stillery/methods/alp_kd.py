@@ -25,11 +25,11 @@ def alp_kd(
     scale: ThirdParty[bool] = False,
     detach: ThirdParty[bool] = False,
 ) -> Recipe:
-    """Each student layer meets a mix of all teacher layers, most of those like it.
+    """Each student layer matches an attention-weighted mean of all teacher layers.
 
-    The teacher's layers are weighed by the softmax of their dot products with the student's. Student layers 1..M-1 and
-    teacher layers 1..N-1, as RAIL-KD describes it. Where the widths differ, one linear map takes all teacher states to
-    the student's width. `scale` divides the products by the square root of the width, `detach` stops the gradient
+    The weights are the softmax of the teacher layers' dot products with the student's. Student layers 1..M-1 and
+    teacher layers 1..N-1, as RAIL-KD describes it. Where the widths differ, one linear map projects all teacher states
+    to the student's width. `scale` divides the products by the square root of the width, `detach` stops the gradient
     through the weights.
     """
     attended = Match(

@@ -13,7 +13,7 @@ GROUP = Group.BASELINE
 
 @try_first(1)
 def none(*, hard_weight: Inferred[float] = 1.0) -> Recipe:
-    """No distillation: the student learns from the labels alone; the baseline."""
+    """No distillation: the student is trained on the labels alone; the baseline."""
     return Recipe(stages=(Stage(hard_weight=hard_weight),))
 
 
@@ -25,7 +25,7 @@ def kd(
     temperature: Inferred[float] = 2.0,
     square: Paper[bool] = True,
 ) -> Recipe:
-    """The student matches the teacher's predictions alone, no layers.
+    """The student matches the teacher's predictions only, no layers.
 
     hard_weight * CE + soft_weight * T^2 * KL(teacher || student).
     `soft_weight` defaults to 1 - hard_weight; `square=False` leaves T^2 out.

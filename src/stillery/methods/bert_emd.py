@@ -7,6 +7,7 @@ from functools import partial
 from stillery.declare import Code, Group, Inferred, Paper
 from stillery.methods._stages import joint
 from stillery.parts import distance, pair, project, represent, transport
+from stillery.parts import represent_relations as relations
 from stillery.parts.represent import Normalise
 from stillery.recipe import Match, Recipe
 
@@ -26,23 +27,23 @@ def bert_emd(
     always_project: Code[bool] = True,
     normalise: Inferred[Normalise] = "none",
 ) -> Recipe:
-    """All layers meet all layers, in states and attention, those alike most.
+    """All student layers match all teacher layers, weighted by optimal transport.
 
-    Pairs are weighed by the flow of least cost (earth mover's distance), for states and for attention. The layers'
-    weights start equal; after each step a layer's weight is divided by what its flow cost (`reweighed`), and states and
-    attention share the mean of their weights unless `separate`. Transport is solved on the batch at hand, that of all
-    processes together, so accumulation changes it. The released code's temperature of that update has no effect and is
-    left out. `normalise` takes mean and scale out of the states: see "Models that write text".
+    Pairs are weighted by the earth mover's distance, for states and for attention. The layers' weights start equal;
+    after each step a layer's weight is divided by the cost of its flow (`reweighed`), and states and attention share
+    the mean of their weights unless `separate`. Transport is solved on each batch, over all processes together, so
+    gradient accumulation changes it. The released code's temperature of that update has no effect and is left out.
+    `normalise` normalises the states (see docs/methods/generation.md).
     """
-    flow = partial(transport.Transport, plan=pair.transport_plan, reweighed=reweighed, shared=not separate)
+    flow = partial(transport.Transport, plan=transport.transport_plan, reweighed=reweighed, shared=not separate)
     maps = partial(project.to_teacher, bias=True, shared=True, always=always_project)
     states = represent.token_states(normalise)
     hidden = Match(
-        name="hidden", represent=states, pair=pair.all_to_all, project=maps, distance=distance.mse, flow=flow,
+        name="hidden", represent=states, pair=transport.all_to_all, project=maps, distance=distance.mse, flow=flow,
         weight=layer_weight,
     )  # fmt: skip
     attention = Match(
-        name="attention", represent=represent.attention, pair=pair.all_to_all, distance=distance.mse, flow=flow,
+        name="attention", represent=relations.attention, pair=transport.all_to_all, distance=distance.mse, flow=flow,
         weight=layer_weight,
     )  # fmt: skip
     embedding = Match(

@@ -24,11 +24,11 @@ def ckd_combine(
     partition: Code[Literal["regular", "overlap", "skip-middle", "cross"]] = "regular",
     states: Inferred[Literal["cls", "pool", "tokens"]] = "cls",
 ) -> Recipe:
-    """Each student layer meets a block of teacher layers, laid side by side.
+    """Each student layer matches a block of concatenated teacher layers.
 
-    The block is mapped to the student's width. `partition` cuts the teacher: regular blocks, blocks that overlap by a
-    layer, or for two student layers skip-middle and cross. Other blocks: `pair.block(partitions=...)` in a recipe of
-    your own.
+    The block is projected to the student's width. `partition` divides the teacher's layers: regular blocks, blocks that
+    overlap by a layer, or for two student layers skip-middle and cross. Other blocks: `pair.block(partitions=...)` in a
+    recipe of your own.
     """
     combined = Match(
         name="combined_layers",

@@ -6,7 +6,8 @@ from functools import partial
 
 from stillery.declare import Code, Group, Inferred
 from stillery.methods._stages import joint
-from stillery.parts import distance, pair, represent
+from stillery.parts import distance, pair
+from stillery.parts import represent_relations as relations
 from stillery.recipe import Match, Recipe
 
 __all__ = ["ckd_context"]
@@ -23,26 +24,27 @@ def ckd_context(
     layer_weight: Inferred[float] = 1.0,
     angle_weight: Inferred[float] = 1.0,
 ) -> Recipe:
-    """How words relate within each layer, and a word's states between layers.
+    """Relations between words within each layer, and of each word between layers.
 
-    Relations of two are cosines, softmaxed without a word or layer and itself, compared by KL(teacher || student);
-    relations of three are the angles at a word (to two others within 10 words) or layer, compared by squared error and
-    weighed by `angle_weight` times the weight of their kind. Embedding and evenly spaced layers take part.
+    Pairwise relations are cosines; their softmax, without a word or layer and itself, is compared by
+    KL(teacher || student). Triple-wise relations are the angles at a word (to two others within 10 words) or at a
+    layer, compared by squared error, with `angle_weight` times the weight of the pairwise ones. They use the embedding
+    and evenly spaced layers.
     """
     words = Match(
-        name="word_relations", represent=represent.word_relations, pair=partial(pair.forward, embedding=True),
+        name="word_relations", represent=relations.word_relations, pair=partial(pair.forward, embedding=True),
         distance=distance.kl, reduction="batchmean", over_pairs="mean", weight=word_weight,
     )  # fmt: skip
     layers = Match(
-        name="layer_relations", represent=represent.layer_relations, pair=pair.together,
+        name="layer_relations", represent=relations.layer_relations, pair=pair.together,
         distance=distance.kl, reduction="batchmean", weight=layer_weight,
     )  # fmt: skip
     word_angles = Match(
-        name="word_angles", represent=represent.word_angles, pair=partial(pair.forward, embedding=True),
+        name="word_angles", represent=relations.word_angles, pair=partial(pair.forward, embedding=True),
         distance=distance.mse, reduction="rowmean", over_pairs="mean", weight=word_weight * angle_weight,
     )  # fmt: skip
     layer_angles = Match(
-        name="layer_angles", represent=represent.layer_angles, pair=pair.together,
+        name="layer_angles", represent=relations.layer_angles, pair=pair.together,
         distance=distance.mse, reduction="rowmean", weight=layer_weight * angle_weight,
     )  # fmt: skip
     return joint(

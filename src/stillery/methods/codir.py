@@ -24,15 +24,15 @@ def codir(
     contrast_temperature: ThirdParty[float] = 0.07,
     width: ThirdParty[int] = 128,
 ) -> Recipe:
-    """All layers as one: nearer to the teacher's of the same text than of others.
+    """Contrastive loss on all layers concatenated, with a memory bank.
 
-    The layers' pooled states stand side by side. InfoNCE against `negatives` teacher states of other labels from a
-    memory bank keyed by example. Known through descriptions; negatives are drawn from all kept rows and those of the
-    same label are left out.
+    The layers' pooled states are concatenated. InfoNCE against `negatives` teacher states of other labels, from a
+    memory bank with a row per example. The method is known from descriptions only; negatives are drawn from the whole
+    bank, and those of the same label are left out.
     """
     contrast = Match(
         name="contrast", represent=represent.pool, pair=pair.all_together, distance=distance.contrastive,
-        judge=partial(bank.Bank, width=width, negatives=negatives, temperature=contrast_temperature),
+        criterion=partial(bank.Bank, width=width, negatives=negatives, temperature=contrast_temperature),
         weight=layer_weight,
     )  # fmt: skip
     return joint(contrast, hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature)

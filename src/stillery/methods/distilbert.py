@@ -19,7 +19,7 @@ def distilbert(
     temperature: Code[float] = 2.0,
     layer_weight: Inferred[float] = 0.125,
 ) -> Recipe:
-    """Labels, predictions, and the angle between the last layers' token states.
+    """Labels, predictions, and the cosine of the last layers' token states.
 
     DistilBERT's triple loss for a task; the third term is 1 - cos.
     """

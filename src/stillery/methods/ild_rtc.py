@@ -1,4 +1,4 @@
-"""Intermediate-Layer Distillation with a Reused Teacher Classifier (ILD-RTC), and what it is compared with."""
+"""Intermediate-Layer Distillation with a Reused Teacher Classifier (ILD-RTC), and the methods it is compared with."""
 
 from __future__ import annotations
 
@@ -38,12 +38,12 @@ def ild_rtc(
     layer_weight: Grid[float] = 100.0,
     include_last: Paper[bool] = False,
 ) -> Recipe:
-    """As pkd, on a student that starts with the teacher's classifier.
+    """As pkd, with the teacher's classifier reused in the student.
 
-    a CE + (1 - a) KL + b L_layer: `hard_weight` is a, `layer_weight` b. Student layers 1..M-1 meet floor(N / M) m;
-    `include_last` adds the last pair. The student starts as the teacher's first M layers. `--head reuse-frozen` keeps
-    the classifier as it is; at another width `--reuse linear` puts it behind a projector that follows the student's own
-    pooler.
+    a CE + (1 - a) KL + b L_layer: `hard_weight` is a, `layer_weight` b. Student layer m of 1..M-1 is matched with
+    teacher layer floor(N / M) m; `include_last` adds the last pair. The student is initialised with the teacher's first
+    M layers. `--head reuse-frozen` does not train the classifier; at another width `--reuse linear` puts it behind a
+    projector that follows the student's own pooler.
     """
     match = _layers(partial(pair.skip, include_last=include_last), layer_weight)
     return joint(
@@ -60,9 +60,9 @@ def ild_top(
     layer_weight: Grid[float] = 100.0,
     include_last: Paper[bool] = False,
 ) -> Recipe:
-    """As ild-rtc to the teacher's last layers, with a classifier of its own.
+    """As ild-rtc with the teacher's last layers and a classifier of the student's own.
 
-    ILD-RTC's Table 9: student layers 1..M-1 meet N-M+1..N-1; `include_last` adds (M, N).
+    ILD-RTC's Table 9: student layers 1..M-1 are matched with N-M+1..N-1; `include_last` adds (M, N).
     """
     match = _layers(partial(pair.top, include_last=include_last), layer_weight)
     return joint(
@@ -71,12 +71,12 @@ def ild_top(
 
 
 def simkd(*, layer_weight: Paper[float] = 1.0, feature: Inferred[Literal["cls", "pooled"]] = "cls") -> Recipe:
-    """Only the last feature is matched, below the teacher's frozen classifier.
+    """Matches the input of the teacher's classifier only, which is reused and frozen.
 
-    SimKD (Chen et al., 2022). The feature is what the reused classifier sees: the last layer's [CLS] state where pooler
-    and linear classifier are reused, as by default at the teacher's width; `feature=pooled`, what the linear classifier
-    receives, where that one alone is reused (`--reuse linear`), as at another width, where the head's projector is
-    trained by it.
+    SimKD (Chen et al., 2022). The feature is the input of the reused classifier. That is the last layer's [CLS] state
+    where pooler and linear classifier are reused, the default at the teacher's width. Where the linear classifier alone
+    is reused (`--reuse linear`), as at another width, use `feature=pooled`: its input, by which the head's projector is
+    trained too.
     """
     match = Match(
         name="feature",

@@ -15,9 +15,9 @@ __all__ = ["layer_all_to_one", "layer_forward", "layer_random", "layer_reverse"]
 GROUP = Group.ONE_TO_ONE
 
 
-_OPTIONS = """`released` is the released code's form for BERT. `normalise` takes mean and scale out of the states, of
-each token or of all real tokens of a batch jointly; with `raw_last` the last state is the one before the norm that T5
-and most decoders have behind their last layer, as all other states are. For both see "Models that write text"."""
+_OPTIONS = """`released` is the released code's form for BERT. `normalise` normalises the states, each token by itself
+or all real tokens of a batch jointly. With `raw_last` the last hidden state is taken before the norm that T5 and most
+decoders have after their last layer, as all other states are. For both see docs/methods/generation.md."""
 
 
 def _states(normalise: Normalise, raw_last: bool) -> Representation:
@@ -27,7 +27,7 @@ def _states(normalise: Normalise, raw_last: bool) -> Representation:
 
 
 def _strategy(which: Callable[..., Pairs], summary: str, pairs: str) -> Callable[..., Recipe]:
-    """The method CE + KL + 3 L_hid with one of the paper's four pairings; all else is the same by design."""
+    """The method CE + KL + 3 L_hid with one of the paper's four pairings; the methods differ in nothing else."""
 
     def recipe(
         *,
@@ -61,22 +61,22 @@ def _strategy(which: Callable[..., Pairs], summary: str, pairs: str) -> Callable
 layer_forward = try_first(3)(
     _strategy(
         pair.forward,
-        "Token states meet those of evenly spaced teacher layers, in order; the default.",
-        "Forward matching: student layer i meets teacher layer ceil(i N / M), embedding meets embedding.",
+        "Matches token states of evenly spaced teacher layers, in order; the default.",
+        "Forward matching: student layer i with teacher layer ceil(i N / M), embedding with embedding.",
     )
 )
 layer_reverse = _strategy(
     pair.reverse,
-    "As layer-forward, with the teacher's layers in opposite order.",
-    "Reverse matching: the embeddings still meet each other.",
+    "As layer-forward, with the teacher's layers in reverse order.",
+    "Reverse matching: the embeddings are still matched with each other.",
 )
 layer_all_to_one = _strategy(
     pair.all_to_one,
-    "As layer-forward, with one middle layer of the teacher for all.",
-    "All-to-one matching: every student state, embedding included, meets the teacher's layer N // 2.",
+    "As layer-forward, with the teacher's middle layer for all student layers.",
+    "All-to-one matching: every student layer, embedding included, with the teacher's layer N // 2.",
 )
 layer_random = _strategy(
     pair.fixed_random,
-    "As layer-forward, with the teacher's layers shuffled once.",
+    "As layer-forward, with the teacher's layers in a random order.",
     "Random matching: one permutation of the forward layers, drawn from the seed, fixed for the run.",
 )

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from stillery.declare import Group, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
-from stillery.parts import distance, pair, represent
+from stillery.parts import distance, pair
+from stillery.parts import represent_relations as relations
 from stillery.recipe import LEAST_STEPS, Match, Recipe, Representation
 
 __all__ = ["minilm", "minilm_v2"]
@@ -36,11 +37,11 @@ def minilm(
 ) -> Recipe:
     """The last layer's attention and value relations; then predictions.
 
-    Attention is eq. 7, value relations eq. 9. Head counts have to agree. Padded tokens are masked out; the third-party
-    code this is known by does not mask value relations.
+    Attention is eq. 7, value relations eq. 9. Both models need the same number of heads. Padded tokens are masked out;
+    known third-party code does not mask value relations.
     """
     return layers_then_prediction(
-        _last(represent.attention, attention_weight), _last(represent.value_relations, value_weight),
+        _last(relations.attention, attention_weight), _last(relations.value_relations, value_weight),
         hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature,
         layer_share=layer_share, least_steps=least_steps,
     )  # fmt: skip
@@ -60,15 +61,15 @@ def minilm_v2(
 ) -> Recipe:
     """Query, key and value relations of the last layer; then predictions.
 
-    Relations are eq. 4. The states of all heads are merged and cut into `relation_heads`, the teacher's number where
-    not given, so that student and teacher may have different heads.
+    Relations are eq. 4. The states of all heads are concatenated and split into `relation_heads`, by default the
+    teacher's number, so that student and teacher may have different numbers of heads.
     """
-    relations = {
-        represent.query_relations: query_weight,
-        represent.key_relations: key_weight,
-        represent.value_relations: value_weight,
+    weights = {
+        relations.query_relations: query_weight,
+        relations.key_relations: key_weight,
+        relations.value_relations: value_weight,
     }
-    matches = [_last(represent.with_relation_heads(what, relation_heads), weight) for what, weight in relations.items()]
+    matches = [_last(relations.with_relation_heads(what, relation_heads), weight) for what, weight in weights.items()]
     return layers_then_prediction(
         *matches,
         hard_weight=hard_weight,

@@ -24,11 +24,11 @@ def pkd(
     layer_weight: Grid[float] = 100.0,
     normalise: Paper[bool] = True,
 ) -> Recipe:
-    """[CLS] states meet those of evenly spaced teacher layers, beside predictions.
+    """Matches normalised [CLS] states of evenly spaced layers, and predictions.
 
     Patient KD: (1 - a) CE + a T^2 KL + b L_PT on the normalised [CLS] states of student layers 1..M-1. L_PT (eq. 7) is
     averaged over batch, layers and width as in the released code; the paper prints a sum. Where the widths differ a
-    linear map per layer brings the student's states to the teacher's width.
+    linear map per layer projects the student's states to the teacher's width.
     """
     soft = 1.0 - hard_weight if soft_weight is None else soft_weight
     patience = Match(

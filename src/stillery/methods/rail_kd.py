@@ -47,13 +47,13 @@ def rail_kd(
     frozen_teacher: Inferred[bool] = True,
     unmasked: Inferred[bool] = False,
 ) -> Recipe:
-    """Pooled states meet those of teacher layers drawn anew each epoch.
+    """Matches pooled states of teacher layers that are drawn anew each epoch.
 
-    RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised. Both sides
-    are projected by one and the same random matrix at first, and the teacher's is not trained. The paper's literal
-    reading, two matrices drawn each by itself and both trained (`projection_start=literal`, `frozen_teacher=false`),
-    turns the student's states towards a random rotation first and lets both sides collapse to one direction. `unmasked`
-    pools over padding too, as eq. 1 is printed; `shared` takes one pair of projections for all layers.
+    RAIL-KD, layer-wise: M-1 teacher layers drawn each epoch, in order; pooled, projected to 128, normalised. Both
+    projections start as the same random matrix, and the teacher's is not trained. In the paper's literal reading they
+    are two independent random matrices, both trained (`projection_start=literal`, `frozen_teacher=false`): the student
+    first learns a random rotation, and both sides can collapse to one direction. `unmasked` pools over padding too, as
+    eq. 1 is printed; `shared` uses one pair of projections for all layers.
     """
     maps = partial(project.both, width=width, shared=shared, start=projection_start, frozen_teacher=frozen_teacher)
     return _rail(
@@ -73,10 +73,10 @@ def rail_kd_concat(
     frozen_teacher: Inferred[bool] = True,
     unmasked: Inferred[bool] = False,
 ) -> Recipe:
-    """As rail-kd, with the drawn layers side by side, compared as one.
+    """As rail-kd, with the drawn layers concatenated.
 
-    RAIL-KD, concatenated: the drawn layers' pooled states side by side, projected to 128 as one (eq. 3). Projections
-    and other options as for `rail-kd`.
+    RAIL-KD, concatenated: the pooled states of the drawn layers are concatenated, then projected to 128 (eq. 3).
+    Projections and other options as for `rail-kd`.
     """
     maps = partial(project.both, width=width, start=projection_start, frozen_teacher=frozen_teacher)
     return _rail(

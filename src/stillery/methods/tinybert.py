@@ -7,6 +7,7 @@ from functools import partial
 from stillery.declare import Code, Group, Inferred, Paper
 from stillery.methods._stages import layers_then_prediction
 from stillery.parts import distance, pair, project, represent
+from stillery.parts import represent_relations as relations
 from stillery.parts.represent import Normalise
 from stillery.recipe import LEAST_STEPS, Match, Recipe
 
@@ -31,13 +32,13 @@ def tinybert(
     """Attention scores and states of evenly spaced layers; then predictions.
 
     Attention scores (eq. 7), hidden states and embedding (eqs. 8, 9), then predictions (eq. 10). One learned map W_h,
-    with bias, takes the student's states to the teacher's space, at equal widths too unless `always_project=False`.
-    `released` counts padding as the released code does. `normalise` takes mean and scale out of the states: see "Models
-    that write text". No general distillation and no data augmentation.
+    with bias, projects the student's states to the teacher's width, at equal widths too unless `always_project=False`.
+    `released` includes padding as the released code does. `normalise` normalises the states (see
+    docs/methods/generation.md). Without general distillation and data augmentation.
     """
     attention = Match(
         name="attention",
-        represent=represent.attention,
+        represent=relations.attention,
         pair=pair.uniform,
         distance=distance.released_attention_mse if released else distance.mse,
         weight=attention_weight,

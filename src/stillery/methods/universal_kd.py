@@ -27,16 +27,17 @@ def universal_kd(
     prediction_share: ThirdParty[float] = 4.0,
     least_steps: Inferred[int] = LEAST_STEPS,
 ) -> Recipe:
-    """What small classifiers on the layers predict is matched, not their states.
+    """Matches the predictions of pseudo classifiers on the layers, not hidden states.
 
-    First the teacher's pseudo classifiers are fitted to the labels, the teacher frozen; then each student layer 1..M-1
-    predicts what the teacher's layers 1..N-1 predict, weighed by attention; then labels and predictions. Known through
-    descriptions, which say 1 : 16 : 4 for the steps; of a short run the last stage has `least_steps`, or three
-    quarters.
+    First the teacher's pseudo classifiers are fitted to the labels, the teacher frozen. Then the prediction of each
+    student layer 1..M-1 matches that of the teacher's layers 1..N-1, weighted by attention. Then come labels and
+    predictions. Known from descriptions only, which give 1 : 16 : 4 for the steps; in a short run the last stage has at
+    least `least_steps`, or three quarters.
     """
     predictions = Match(
         name="pseudo_predictions", represent=represent.pool, pair=pair.every_layer, distance=distance.mse,
-        judge=partial(pseudo.PseudoClassifiers, temperature=pseudo_temperature), shared="pseudo", weight=layer_weight,
+        criterion=partial(pseudo.PseudoClassifiers, temperature=pseudo_temperature), shared="pseudo",
+        weight=layer_weight,
     )  # fmt: skip
     fit = dataclasses.replace(predictions, name=pseudo.FIT, weight=1.0)
     training = joint(hard_weight=hard_weight, soft_weight=soft_weight, temperature=temperature).stages[0]

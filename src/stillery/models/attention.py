@@ -1,4 +1,4 @@
-"""Which of torch's fused attentions models run with, and that nobody waits for a GPU to choose one."""
+"""The choice of torch's fused attention kernels, and attention masks made without waiting for the GPU."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ __all__ = ["for_any_length", "unread_masks"]
 
 @contextmanager
 def for_any_length() -> Iterator[None]:
-    """Do without cuDNN's attention: it plans anew for every batch size and length, and texts have many of those.
+    """Disable cuDNN's attention inside the block, which compiles a plan for every batch size and length.
 
-    On an H200 a plan takes as long as training on tens of short batches; torch's own kernels are as fast without one.
+    On an H200 a plan takes as long as training on tens of short batches; torch's own kernels are as fast and need none.
     """
     # torch below 2.5 may not have it.
     enabled = getattr(torch.backends.cuda, "cudnn_sdp_enabled", None)
@@ -34,10 +34,10 @@ def for_any_length() -> Iterator[None]:
 
 @contextmanager
 def unread_masks(device: str = "cuda") -> Iterator[None]:
-    """Have models make attention's mask without looking whether it is needed, where masks are on such a device.
+    """Always build the attention mask inside the block, without reading its values, for masks on this device.
 
-    transformers leaves a mask out where no position is padding. To know that, the host waits until a GPU has come to
-    that point, in every step; and a step that is recorded as a CUDA graph, where nobody can look, would differ.
+    transformers leaves the mask out where no position is padding. To know that, the host has to wait for the GPU in
+    every step, and a step captured as a CUDA graph, where values cannot be read, would differ.
     """
     known = {name: ALL_MASK_ATTENTION_FUNCTIONS[name] for name in ("sdpa", "eager")}
     for name, make in known.items():
@@ -46,7 +46,7 @@ def unread_masks(device: str = "cuda") -> Iterator[None]:
         yield
     finally:
         for name, make in known.items():
-            # What stands behind it is what was there, unless that was put there too.
+            # Restores the function that was set before: the built-in one, or one that was registered.
             del ALL_MASK_ATTENTION_FUNCTIONS[name]
             if ALL_MASK_ATTENTION_FUNCTIONS[name] is not make:
                 ALL_MASK_ATTENTION_FUNCTIONS[name] = make

@@ -1,4 +1,4 @@
-"""Which heads of a source's attention a student with fewer or smaller ones keeps."""
+"""The attention heads that a student with fewer or smaller heads keeps of its source."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Kept", "keep_heads", "strongest"]
 
 
 def strongest(scores: Tensor, count: int) -> Tensor:
-    """The places of the `count` highest scores, in ascending order; of equal ones the earlier.
+    """The indices of the `count` highest scores, in ascending order; the earlier where scores are equal.
 
     >>> strongest(torch.tensor([3.0, 1.0, 5.0, 3.0]), 2).tolist()
     [0, 2]
@@ -28,10 +28,10 @@ def strongest(scores: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kept:
-    """The heads that are kept of one layer's attention, and the groups of them that share keys and values.
+    """The heads kept of one layer's attention, and the key-value groups kept with grouped-query attention.
 
-    `matched` are the places inside each head that are kept of queries and keys, [heads, size], `carried` those of
-    values: None means all. `total` is how many numbers all of the source's heads hold.
+    `matched` are the dimensions kept inside each head of queries and keys, [heads, size], `carried` those of values;
+    None means all. `size` is the source's head size, `total` the width of all its heads.
     """
 
     heads: Tensor
@@ -42,9 +42,9 @@ class Kept:
     carried: Tensor | None = None
 
     def of(self, what: str) -> Tensor | None:
-        """The places along an axis of a tensor: `heads`, or the numbers in all of them that `what` names.
+        """The indices to keep along an axis of a tensor: whole `heads`, or dimensions of all heads side by side.
 
-        A head's own numbers (`size`) are never chosen from: where each head keeps others, nobody could.
+        None for an axis of one head (`size`), since each head may keep other dimensions.
         """
         if what == "heads":
             return self.heads
@@ -73,9 +73,9 @@ def keep_heads(
     *,
     cross: bool = False,
 ) -> list[Kept] | str | None:
-    """The heads to keep of each of the source's layers; None where all stay, or a line that says why none can be.
+    """The heads to keep of each source layer; None where all are kept, or a line that says why none can be chosen.
 
-    `copied` are the layers that the student copies, from 0 on.
+    `copied` are the layers that the student copies, counted from 0.
     """
     theirs, layout = source.model, layout_of(source.model.config, stack)
     wanted, has = sizes(student.config, stack), sizes(theirs.config, stack)
@@ -85,7 +85,7 @@ def keep_heads(
     why_not = _why_not(wanted, has, size, full, layout.rotary)
     if why_not is not None:
         return f"{why_not} in {source.name}"
-    # Layers that share a bias for each head have to keep the same heads.
+    # Layers that share a position bias per head have to keep the same heads.
     together = layout.bias is not None or layout.head_bias is not None
     scores = activity.heads[list(copied)].mean(0).expand_as(activity.heads) if together else activity.heads
     kept = []
@@ -103,7 +103,7 @@ def keep_heads(
 
 
 def _why_not(wanted: Sizes, has: Sizes, size: int, full: int, rotary: bool) -> str | None:
-    """Why no heads can be chosen: what the student has, and against it what the source has."""
+    """Why no heads can be chosen: the student's heads against the source's."""
     if wanted.heads > has.heads:
         return f"{wanted.heads} heads against {has.heads}"
     if size > full:
@@ -117,7 +117,7 @@ def _why_not(wanted: Sizes, has: Sizes, size: int, full: int, rotary: bool) -> s
 
 
 def _grouped(scores: Tensor, wanted: Sizes, has: Sizes) -> tuple[Tensor, Tensor]:
-    """The heads to keep, and their groups: those whose best heads, as many as a group keeps, are strongest together."""
+    """The heads to keep, and their key-value groups: those with the largest sum over the heads that a group keeps."""
     groups, kept_groups = has.key_heads or has.heads, wanted.key_heads or wanted.heads
     size, kept_size = has.heads // groups, wanted.heads // kept_groups
     by_group = scores.reshape(groups, size)
@@ -128,7 +128,7 @@ def _grouped(scores: Tensor, wanted: Sizes, has: Sizes) -> tuple[Tensor, Tensor]
 
 
 def _query_key_strength(model: PreTrainedModel, stack: str, layer: int, cross: bool) -> Tensor:
-    """How much each number inside a head can add to its scores, [heads, size]: the product of two weights' lengths."""
+    """The effect of each dimension inside a head on its scores, [heads, size]: the product of two weight norms."""
     layout, heads = layout_of(model.config, stack), sizes(model.config, stack).heads
     maps = layout.cross if cross and layout.cross is not None else layout.projections
     module = list(model.base_model.get_submodule(layout.layers).children())[layer]

@@ -1,4 +1,4 @@
-"""What the axes of a model's tensors stand for: its width, its heads, its inner width."""
+"""The meaning of the axes of a model's weights: hidden width, heads, inner width."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from stillery.models.stack_layout import Layout
 __all__ = ["axes_of", "head_size", "place_of"]
 
 Axes = tuple[str | None, ...]
-"""One name for each axis; None is an axis that a narrower student has as long as its source: words, positions."""
+"""A name for each axis; None for one that has the same size in a narrower student: vocabulary, positions."""
 
 
 def place_of(config: PreTrainedConfig, name: str) -> tuple[str, int]:
-    """The stack a tensor belongs to and, counted from 0 on, its layer; the first of both where it is in no layer."""
+    """The stack and the layer (counted from 0) of a tensor; the first of both where it is in no layer."""
     for stack in stacks_of(config):
         layers = layout_of(config, stack).layers
         if inside(name, layers):
@@ -23,11 +23,11 @@ def place_of(config: PreTrainedConfig, name: str) -> tuple[str, int]:
 
 
 def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
-    """The axes of a tensor of so many; `name` starts at the base model, that of a head at the model.
+    """The names of the `count` axes of a tensor; `name` starts at the base model, that of a head at the model.
 
-    `width` is the hidden states'. `query`, `key`, `value`, `attended` are the numbers of all heads side by side,
-    `fused` the first three in one, `heads` one number per head; `cross ` stands before those of a decoder's attention
-    to the encoder. What is not known is None.
+    `width` is the hidden width. `query`, `key`, `value`, `attended` are the dimensions of all heads side by side,
+    `fused` the first three in one, `heads` one value per head. Those of a decoder's attention to the encoder have the
+    prefix `cross `. An unknown axis is None.
     """
     config = model.config
     stack, layer = place_of(config, name)
@@ -45,7 +45,7 @@ def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
         grouped = getattr(config, "conv_groups", 1) > 1
         if inside(name, pooler) or (family.square is not None and inside(name, family.square) and not grouped):
             return ("width", "width", None)[:count]
-    # Tables of words and positions, the head's too, and norms end in the width.
+    # The last axis of embedding tables, norms and the language model head is the width.
     return (*(None for _ in range(count - 1)), "width")
 
 
@@ -65,7 +65,7 @@ def _in_layer(rest: str, layout: Layout, count: int) -> Axes:
 
 
 def _maps(layout: Layout) -> dict[str, Axes]:
-    """What the maps of a layer give and what they take."""
+    """The output and input axes of the linear maps of a layer."""
     parts = ("fused",) * 3 if layout.fused else ("query", "key", "value")
     maps: dict[str | None, Axes] = {
         path: (part, "width") for path, part in zip(layout.projections, parts, strict=True)
@@ -79,7 +79,7 @@ def _maps(layout: Layout) -> dict[str, Axes]:
 
 
 def head_size(model: PreTrainedModel, stack: str) -> int:
-    """How many numbers a head's output has."""
+    """The size of an attention head."""
     layout = layout_of(model.config, stack)
     layer = next(model.base_model.get_submodule(layout.layers).children())
     weight = layer.get_submodule(layout.attended).get_parameter("weight")

@@ -1,4 +1,4 @@
-"""Copy a source's weights into a student, piece by piece, and say in words what was copied."""
+"""Copy a source's weights into a student, module by module, and describe what was copied."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ __all__ = ["copy_embeddings", "copy_stacks", "copy_weights"]
 
 
 def _piece(name: str, family: Family, model: PreTrainedModel) -> str:
-    """The piece of a model a tensor belongs to, in words; names start at the base model, the head's at the model."""
+    """The module of a classifier that a tensor belongs to, in words; names outside the head start at the base model."""
     pooler, prefix = pooler_path(model), f"{model.base_model_prefix}."
     if family.projection and inside(name, family.projection):
         return "embedding projection"
@@ -34,7 +34,7 @@ def _piece(name: str, family: Family, model: PreTrainedModel) -> str:
 
 
 def _in_source(name: str, family: Family, layers: Sequence[int]) -> str:
-    """The name in the source of what is called `name` in the student: its layer i is the source's `layers[i]`."""
+    """The source's name of a student's tensor: the student's layer i is the source's `layers[i]`."""
     if family.shared or not inside(name, family.layers):
         return name
     index, _, rest = name.removeprefix(f"{family.layers}.").partition(".")
@@ -43,26 +43,26 @@ def _in_source(name: str, family: Family, layers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Tensor:
-    """A student's tensor and the source's, under the name it has there; None where there is none."""
+    """A tensor of the student and the corresponding one of the source (None without one), with its name there."""
 
     own: Tensor
     theirs: Tensor | None
     name: str
 
     def given(self, cut: Cut | None) -> Tensor | None:
-        """What the student's tensor can be, cut where that is needed; None where nothing fits."""
+        """The values for the student's tensor, sliced if necessary; None where no slice has its shape."""
         if self.theirs is None or self.own.shape == self.theirs.shape:
             return self.theirs
         return None if cut is None else cut.of(self.name, self.theirs, self.own.shape)
 
     @property
     def whole(self) -> bool:
-        """Whether nothing need be cut."""
+        """Whether both have the same shape."""
         return self.theirs is not None and self.own.shape == self.theirs.shape
 
 
 def _copy_piece(tensors: Sequence[_Tensor], cut: Cut | None) -> bool:
-    """Copy all tensors of a piece, or none of them where one does not fit; says which it was."""
+    """Copy all tensors of a module, or none where one does not fit; returns whether they were copied."""
     found = [(tensor.own, tensor.given(cut)) for tensor in tensors]
     if any(given is None for _, given in found):
         return False
@@ -73,9 +73,9 @@ def _copy_piece(tensors: Sequence[_Tensor], cut: Cut | None) -> bool:
 
 
 def _picked(tensors: Sequence[_Tensor], cut: Cut | None, embedding_size: int) -> bool:
-    """Let a projection that the source does without pick the kept dimensions; says whether it could.
+    """Set an embedding projection that the source does not have to select the kept dimensions, if possible.
 
-    An ELECTRA as wide as its embeddings has none, its narrower student does.
+    An ELECTRA as wide as its embeddings has no projection, a narrower student has one.
     """
     if cut is None or cut.width is None or embedding_size != sizes(cut.source.config).width:
         return False
@@ -90,10 +90,10 @@ def _picked(tensors: Sequence[_Tensor], cut: Cut | None, embedding_size: int) ->
 def copy_weights(
     model: PreTrainedModel, source: Loaded, layers: Sequence[int], importance: Importance | None = None
 ) -> tuple[str, ...]:
-    """Copy every piece that the source holds, except the classifier; the result says in words what is copied or new.
+    """Copy all modules of the source but the classifier into a student; the lines returned say what is copied or new.
 
-    `layers` are the source's, 1-based, in the student's order. What is wider in the source is cut to what is most
-    important; without `importance` only what has the same shape is copied.
+    `layers` are the source's, 1-based, in the student's order. Wider weights are sliced to the most important
+    dimensions, heads and neurons; without `importance` only weights of the same shape are copied.
     """
     family, prefix = family_of(model.config, source.name), model.base_model_prefix
     cut = None if importance is None else make_cut(model, source, {"encoder": layers}, importance)
@@ -126,13 +126,13 @@ def copy_weights(
 
 
 def _copied_line(source: Loaded, copied: Mapping[str, bool], stacks: Collection[str], cut: Cut | None) -> str:
-    """What was copied, piece by piece, and to what it was cut where some of it was; `stacks` are those with layers."""
+    """A line with the copied modules, and the slices if some were sliced; `stacks` are those with copied layers."""
     if cut is None or all(copied.values()):
         return f"copied from {source.name}: {'; '.join(copied)}"
-    said = [f"{piece} (whole)" if whole else piece for piece, whole in copied.items()]
+    named = [f"{piece} (whole)" if whole else piece for piece, whole in copied.items()]
     each = ", each" if len(copied) - sum(copied.values()) > 1 else ","
     kept = f"{each} cut to the {cut.in_words(stacks)} that are most active on {cut.texts} training texts"
-    return f"copied from {source.name}: {'; '.join(said)}{kept}"
+    return f"copied from {source.name}: {'; '.join(named)}{kept}"
 
 
 def _in_words(
@@ -148,8 +148,8 @@ def _in_words(
     if family.shared:
         which = f"the one layer that all {len(layers)} applications share"
     if copied:
-        said = {which if piece == "layers" else piece: whole for piece, whole in copied.items()}
-        lines.append(_copied_line(source, said, ["encoder"] if "layers" in copied else [], cut))
+        named = {which if piece == "layers" else piece: whole for piece, whole in copied.items()}
+        lines.append(_copied_line(source, named, ["encoder"] if "layers" in copied else [], cut))
     lines.append(f"new (random): {', '.join([*new, 'classifier'])}")
     heads, theirs = sizes(model.config).heads, sizes(source.model.config).heads
     if "layers" in copied and heads != theirs and (cut is None or "encoder" not in cut.heads):
@@ -162,13 +162,13 @@ def _in_words(
 
 
 def _left_out(family: Family, model: PreTrainedModel, source: Loaded) -> bool:
-    """Whether the source projects its embeddings to its width and the student does not."""
+    """Whether the source has an embedding projection and the student does not."""
     has = [family.projection in dict(one.base_model.named_modules()) for one in (model, source.model)]
     return has == [False, True]
 
 
 def _stack_piece(name: str, model: PreTrainedModel) -> str:
-    """The piece of a model that writes text a tensor belongs to, in words; `name` starts at the base model."""
+    """The module of a text generator that a tensor belongs to, in words; `name` starts at the base model."""
     for stack in stacks_of(model.config):
         layout = layout_of(model.config, stack)
         if inside(name, layout.layers):
@@ -181,33 +181,33 @@ def _stack_piece(name: str, model: PreTrainedModel) -> str:
 
 
 def _in_stack(name: str, model: PreTrainedModel, layers: Mapping[str, Sequence[int]]) -> str:
-    """The name in the source of what is called `name` in the student, both from the base model on."""
+    """The source's name of a student's tensor, both from the base model on."""
     for stack, chosen in layers.items():
         layout = layout_of(model.config, stack)
         if inside(name, layout.layers):
             index, _, rest = name.removeprefix(f"{layout.layers}.").partition(".")
-            # The bias of all layers is kept by the first one, in the source too.
+            # The position bias of all layers is in the first one, in the source too.
             first = layout.bias is not None and inside(rest, layout.bias)
             return f"{layout.layers}.{0 if first else chosen[int(index)] - 1}.{rest}"
     return name
 
 
 def _newly_tied(model: PreTrainedModel, source: PreTrainedModel) -> set[str]:
-    """The tensors of a model that are other ones of it, where the source has tensors of their own."""
+    """The names of tensors that are tied in the model and not in the source."""
     held = dict(source.named_parameters(remove_duplicate=False))
     return {name for name, tied_to in model.all_tied_weights_keys.items() if held[name] is not held[tied_to]}
 
 
 @torch.no_grad()
 def copy_embeddings(model: PreTrainedModel, source: Loaded, importance: Importance | None = None) -> tuple[str, ...]:
-    """Copy the embeddings alone, of tokens and positions, and with them a head that is tied; says what is new.
+    """Copy only the embeddings of tokens and positions, and a head tied to them; the lines returned say what is new.
 
-    Those of a narrower student are cut to the most important dimensions.
+    Those of a narrower student are sliced to the most important dimensions.
     """
     prefix, held = model.base_model_prefix if model.base_model is not model else "", source.model.state_dict()
     cut = None if importance is None else make_cut(model, source, {}, importance)
     pieces: dict[str, list[_Tensor]] = {}
-    # A tensor that is tied to another comes with that one, and under its name.
+    # Tied tensors are listed once, under the name of the first.
     for key, tensor in model.named_parameters():
         name = key.removeprefix(f"{prefix}.")
         pieces.setdefault(_stack_piece(name, model), []).append(_Tensor(own=tensor, theirs=held[key], name=name))
@@ -223,11 +223,11 @@ def copy_embeddings(model: PreTrainedModel, source: Loaded, importance: Importan
 def copy_stacks(
     model: PreTrainedModel, source: Loaded, layers: Mapping[str, Sequence[int]], importance: Importance | None = None
 ) -> tuple[str, ...]:
-    """Copy every piece of a model that writes text, its head included; the result says what is copied or new.
+    """Copy all modules of a text generator, its head included; the lines returned say what is copied or new.
 
     `layers` are the source's of each stack, 1-based, in the student's order. A head that only the student ties to its
-    embeddings is what those are. What is wider in the source is cut to what is most important; without `importance`
-    only what has the same shape is copied.
+    embeddings is not copied. Wider weights are sliced to the most important dimensions, heads and neurons; without
+    `importance` only weights of the same shape are copied.
     """
     prefix = model.base_model_prefix if model.base_model is not model else ""
     held = {key.removeprefix(f"{prefix}."): value for key, value in source.model.state_dict().items()}
@@ -250,15 +250,15 @@ def copy_stacks(
             new.append(f"{piece} ({why_not or 'of another shape'})")
             continue
         stacks += [stack] if stack in layers else []
-        said = f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece
-        copied[said] = all(tensor.whole for tensor in tensors)
+        named = f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece
+        copied[named] = all(tensor.whole for tensor in tensors)
     lines = [_copied_line(source, copied, stacks, cut)] if copied else []
     lines += [f"new (random): {', '.join(new)}"] if new else []
     return *lines, *_attending_otherwise(model, source, [one for one in stacks if cut is None or one not in cut.heads])
 
 
 def _attending_otherwise(model: PreTrainedModel, source: Loaded, stacks: Sequence[str]) -> list[str]:
-    """A line for each stack whose layers were copied whole into another number of heads."""
+    """A line for each stack whose layers were copied unsliced into another number of heads."""
     counts = {stack: [sizes(one.config, stack).heads for one in (model, source.model)] for stack in stacks}
     return [
         f"{ours} heads in the {stack} instead of {before}: the copied layers attend differently with the same weights"

@@ -1,7 +1,7 @@
-"""The folder of a model with a custom head, which no plain model can hold.
+"""The checkpoint folder of a model with a custom head, which transformers has no class for.
 
 It holds a plain `config.json`, the weights as `student.safetensors` and the head as `head.json`. There is no
-`model.safetensors` on purpose: whatever loads plain checkpoints stops there, instead of making up a random head.
+`model.safetensors` on purpose: transformers then fails to load it, instead of adding a random head.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ from stillery.models.projected_head import Head, head_of, insert
 __all__ = ["HOW_TO_LOAD", "MARK", "is_custom_folder", "read_custom", "write_custom"]
 
 MARK = "StilleryCustomHead"
-"""How what `architectures` says in the config.json of such a folder begins; behind it, of a head for each token, its
-type."""
+"""The value of `architectures` in the config.json of such a folder; a head for each token appends its type."""
 
 HOW_TO_LOAD = "from stillery.models.head import load_student"
 
@@ -50,8 +49,8 @@ def write_custom(model: PreTrainedModel, folder: Path) -> None:
 
 def _read_head(folder: Path, name: str) -> Head:
     try:
-        said = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
-        head = Head(reuse=said["reuse"], projector=said["projector"], width=said["width"])
+        read = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
+        head = Head(reuse=read["reuse"], projector=read["projector"], width=read["width"])
         good = head.reuse in REUSES and head.projector in PROJECTORS and type(head.width) is int and head.width > 0
     except (OSError, ValueError, KeyError, TypeError):
         good = False
@@ -61,7 +60,7 @@ def _read_head(folder: Path, name: str) -> Head:
 
 
 def read_custom(config: PreTrainedConfig, folder: str, name: str) -> tuple[PreTrainedModel, set[str]]:
-    """The model of such a folder, and the names of the weights it does not hold in the right size."""
+    """The model of such a folder, and the names of the weights that are missing or of another size."""
     head = _read_head(Path(folder), name)
     if not (Path(folder) / _WEIGHTS).is_file():
         raise UserError(f"{name}: no {_WEIGHTS} in this folder, so it holds no weights")

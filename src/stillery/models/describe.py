@@ -25,7 +25,7 @@ def _embedding_modules(model: PreTrainedModel, stack: str) -> list[nn.Module]:
 
 
 def _stack(model: PreTrainedModel, stack: str, seen: set[nn.Parameter]) -> dict[str, Any]:
-    """One stack; weights that several places share are counted where they are first used."""
+    """One stack as plain data; shared weights are counted where they are first used."""
 
     def count(*modules: nn.Module) -> int:
         new = {parameter for module in modules for parameter in module.parameters()} - seen
@@ -43,7 +43,7 @@ def _stack(model: PreTrainedModel, stack: str, seen: set[nn.Parameter]) -> dict[
 
 
 def _load(name: str) -> tuple[Loaded, str]:
-    """The model and what its head gives: labels, tokens or nothing."""
+    """The model and what its head predicts: labels, tokens or nothing."""
     if model_kind(name) != "encoder":
         return load_generator(name), "tokens"
     try:
@@ -53,7 +53,7 @@ def _load(name: str) -> tuple[Loaded, str]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """What `stillery layers` shows: layer 0 is the embedding, layers are numbered as everywhere else."""
+    """The stacks, layers, sizes and parameters of a model, for `stillery layers`; layer 0 is the embedding."""
     loaded, head = _load(name)
     model, config, seen = loaded.model, loaded.model.config, set[nn.Parameter]()
     output = model.get_output_embeddings() if head == "tokens" else None

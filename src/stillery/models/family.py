@@ -1,4 +1,4 @@
-"""Which families are known, of which kind they are, and where they keep their layers, pooler and classifier."""
+"""The supported model families: their kinds, sizes, and the paths of their layers, pooler and classifier."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def inside(name: str, path: str) -> bool:
-    """Whether a tensor or module of this name is the one at `path` or a part of it.
+    """Whether a tensor or module of this name is at `path` or below it.
 
     >>> inside("encoder.layer.1.bias", "encoder.layer"), inside("encoder.layers", "encoder.layer")
     (True, False)
@@ -42,15 +42,20 @@ def inside(name: str, path: str) -> bool:
 class Family:
     """Paths inside a sequence classifier; `pooler` and `classifier` start at the model, the others at its base model.
 
-    `pooler` is the dense layer between the first token's state and the classifier, whatever the family calls it.
-    `token_classifier` is the classifier of a model with a head for each token, which has no pooler.
-    `projection` takes embeddings of another width to the layers' width. `extras` are the encoder's own weights beside
-    its layers, in words. `projections` are a layer's query, key and value maps, from the layer on; `more_queries`,
-    `more_keys`, `attended`, `to_inner`, `from_inner` and `head_bias` are as a `Layout` has them; `plain_scores` says
-    whether its softmax receives QK^T / sqrt(d), plus a bias it is given, and nothing else. `alone` is the module of a
-    layer from which on no token sees another, None where the last layer's is not one of its own. `inner` is what the
-    configuration calls the inner width. `square` is a map from the width to the width beside the layers. `shared` marks
-    a family whose layers are one module applied again and again.
+    Attributes:
+        embeddings, encoder, layers: the paths of these modules.
+        projection: projects embeddings of another width to the hidden width.
+        extras: the encoder's weights outside its layers, with their descriptions.
+        projections, more_queries, more_keys, attended, to_inner, from_inner, head_bias: as in a `Layout`.
+        square: a map from hidden width to hidden width outside the layers.
+        plain_scores: whether the attention scores are QK^T / sqrt(d), plus a bias, and nothing else.
+        alone: the first module of a layer after its attention, from which on tokens are independent; None where
+            layers share their modules.
+        pooler: the dense layer between the first token's state and the classifier, whatever the family calls it.
+        classifier: the final linear layer.
+        token_classifier: the same of a model with a head for each token, which has no pooler.
+        inner: the name of the inner (feed-forward) width in the configuration.
+        shared: whether all layers are one module that is applied repeatedly.
     """
 
     embeddings: str = "embeddings"
@@ -75,22 +80,22 @@ class Family:
     shared: bool = False
 
     def in_body(self, name: str) -> bool:
-        """Whether a tensor, named from the base model on, belongs to what every checkpoint of the family holds."""
+        """Whether a tensor, named from the base model on, is in every checkpoint of the family (head or not)."""
         paths = (self.embeddings, self.encoder, *([self.projection] if self.projection else []))
         return any(inside(name, path) for path in paths)
 
     def embedding_modules(self, model: PreTrainedModel) -> list[nn.Module]:
-        """The modules that make state 0: the embeddings, and their projection where this model has one."""
+        """The modules that compute hidden state 0: the embeddings, and their projection where this model has one."""
         modules = dict(model.base_model.named_modules())
         return [modules[path] for path in (self.embeddings, self.projection) if path in modules]
 
     def layer_modules(self, model: PreTrainedModel) -> list[nn.Module]:
-        """The module called for each of the layers 1..N; with `shared` the same one again and again."""
+        """The modules of layers 1..N; with `shared` the same one N times."""
         return layer_modules(model)
 
     @property
     def layout(self) -> Layout:
-        """Its one stack."""
+        """The layout of its only stack."""
         return Layout(
             module=self.encoder,
             layers=self.layers,
@@ -173,7 +178,7 @@ def family_of(config: PreTrainedConfig, where: str) -> Family:
     known = ", ".join(FAMILIES)
     if config.model_type in GENERATORS:
         raise UserError(
-            f"{where}: a {config.model_type} model writes text, here a classifier is needed; use one of: {known}"
+            f"{where}: a {config.model_type} model generates text, here a classifier is needed; use one of: {known}"
         )
     try:
         return FAMILIES[config.model_type]
@@ -184,14 +189,14 @@ def family_of(config: PreTrainedConfig, where: str) -> Family:
 
 
 def kind_of(config: PreTrainedConfig, where: str = "model") -> str:
-    """`encoder` (classifiers), `encoder-decoder` or `decoder`."""
+    """The kind of a model: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
     if config.model_type in GENERATORS:
         return GENERATORS[config.model_type].kind
     if config.model_type in FAMILIES:
         return "encoder"
     raise UserError(
         f"{where}: model type {config.model_type!r} is not supported; supported classifiers: {', '.join(FAMILIES)}; "
-        f"models that write text: {', '.join(GENERATORS)}"
+        f"models that generate text: {', '.join(GENERATORS)}"
     )
 
 
@@ -201,23 +206,23 @@ def stacks_of(config: PreTrainedConfig) -> tuple[str, ...]:
 
 
 def layout_of(config: PreTrainedConfig, stack: str | None = None) -> Layout:
-    """Where a stack, the first where none is named, keeps what it is made of."""
+    """The layout of a stack, by default of the first."""
     if kind_of(config) == "encoder":
         return FAMILIES[config.model_type].layout
     return GENERATORS[config.model_type].stacks[stack or stacks_of(config)[0]]
 
 
 def layer_modules(model: PreTrainedModel, stack: str | None = None) -> list[nn.Module]:
-    """The module called for each of the layers 1..N of a stack, the first where none is named."""
+    """The modules of layers 1..N of a stack, by default of the first; a shared module is repeated."""
     modules = list(model.base_model.get_submodule(layout_of(model.config, stack).layers).children())
     depth = sizes(model.config, stack).layers
     return [modules[index * len(modules) // depth] for index in range(depth)]
 
 
 def scores_are_plain(config: PreTrainedConfig, stack: str | None = None) -> bool:
-    """Whether the scores a stack's softmax receives can be made from what a trace shows, causal or not.
+    """Whether the attention scores of a stack follow from its queries, keys and bias, causal or not.
 
-    Layers that look back over a window only (some Qwen models) are no plain ones: their mask is another.
+    Those of layers with sliding-window attention (some Qwen models) do not, because their mask is another.
     """
     windows = "sliding_attention" in (getattr(config, "layer_types", None) or [])
     by_depth = getattr(config, "scale_attn_by_inverse_layer_idx", False)
@@ -228,8 +233,8 @@ def scores_are_plain(config: PreTrainedConfig, stack: str | None = None) -> bool
 class Sizes:
     """Depth, width, attention heads and inner (feed-forward) width of a stack.
 
-    Some families state the size of a head, and share the keys and values of one head among several queries'; None
-    means that a head is its share of the width, and that there are as many of keys as of queries.
+    `head_size` None means width / heads. `key_heads` is the number of heads of keys and values with grouped-query
+    attention; None means as many as of queries.
     """
 
     layers: int
@@ -241,7 +246,7 @@ class Sizes:
 
 
 def sizes(config: PreTrainedConfig, stack: str | None = None) -> Sizes:
-    """The sizes a configuration states of a stack, of its first where none is named."""
+    """The sizes of a stack, by default of the first, from a configuration."""
     if kind_of(config) == "encoder":
         return Sizes(
             layers=config.num_hidden_layers,
@@ -256,14 +261,15 @@ def sizes(config: PreTrainedConfig, stack: str | None = None) -> Sizes:
 
 
 def stack_sizes(config: PreTrainedConfig) -> dict[str, Sizes]:
-    """The sizes of each of a model's stacks, by name, in their order."""
+    """The sizes of all stacks of a model, by name."""
     return {stack: sizes(config, stack) for stack in stacks_of(config)}
 
 
 def longest_input(config: PreTrainedConfig) -> int:
-    """How many tokens a model has positions for; RoBERTa and its relatives count theirs from the padding id on.
+    """The largest number of tokens a model has positions for.
 
-    Relative positions (T5) have no end: the `n_positions` of some T5 is the length it was pretrained on.
+    RoBERTa and its relatives number positions from the padding id on. Relative positions (T5) are unlimited: the
+    `n_positions` of some T5 is the length it was pretrained on.
     """
     stated = getattr(config, "max_position_embeddings", None)
     positions = int(stated or sys.maxsize)

@@ -1,4 +1,4 @@
-"""Hashes of a model's weights: whether two models are the same one."""
+"""Fingerprints of models: hashes of their weights."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ def weights_fingerprint(model: PreTrainedModel, without: Collection[str] = ()) -
 
 
 def weight_digests(weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """The sha256 of each of a model's weights, by its name; on all processors, as a large model has many."""
+    """The sha256 of each weight by its name, computed in parallel."""
     tensors = dict(sorted(weights.items()))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
 
 
 def combined(digests: Mapping[str, str]) -> str:
-    """A hash of weights by their names, from the hash of each."""
+    """One hash of all weights, from the hash of each by its name."""
     return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in digests.items()).encode()).hexdigest()[:32]
 
 
 def _digest(tensor: Tensor) -> str:
     values = tensor.detach().cpu().contiguous()
     digest = hashlib.sha256(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
-    # As bytes, which every number format has.
+    # As bytes, because NumPy lacks some dtypes.
     digest.update(values.view(-1).view(torch.uint8).numpy().data if values.numel() else b"")
     return digest.hexdigest()

@@ -1,4 +1,4 @@
-"""Weights and tokenizers are written in Rust, which has errors of its own for a full disk."""
+"""Errors of safetensors and tokenizers for a full disk as an `OSError`, which Python's own writes raise."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SYSTEM = re.compile(r"\(os error (\d+)\)")
 
 @contextmanager
 def saving(place: Path) -> Iterator[None]:
-    """What the system refuses inside the block is an `OSError` that names `place`, whoever writes there."""
+    """Raise system errors inside the block as an `OSError` that names `place`, whichever library wrote there."""
     try:
         yield
     except OSError:
         raise
     except Exception as error:
-        # safetensors and tokenizers say in words what the system answered.
+        # Both libraries are written in Rust and give the system error as text only.
         found = _SYSTEM.search(str(error))
         if found is None:
             raise

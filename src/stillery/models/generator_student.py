@@ -1,4 +1,4 @@
-"""Build a smaller model that writes text: fewer layers in each of its stacks, narrower or not."""
+"""Build a smaller text generator, with fewer layers in its stacks or a smaller width."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 
 def generator_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> dict[str, Sizes]:
-    """The student's sizes by stack, checked against the model it is made from; every error is reported.
+    """The student's sizes by stack, checked against the model it is made from; all errors are reported together.
 
-    Where only a width is given, heads keep their size; inner widths follow the width, and heads of keys those of
-    queries.
+    Where only a width is given, the head size stays. Inner widths scale with the width, and the number of heads of keys
+    with that of queries.
     """
     errors, wanted, stacks = ErrorList(), {}, stacks_of(source)
     named = {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers}
@@ -66,11 +66,11 @@ def _resized(has: Sizes, layers: int, shape: StudentShape, rotary: bool) -> Size
     heads = shape.heads or (has.heads if width == has.width else max(1, width * has.heads // has.width))
     inner = has.inner if width == has.width else round(has.inner * width / has.width)
     errors = ErrorList()
-    # A head is a share of the width, unless the family states its size and that is another.
-    shared_out = has.head_size is None or has.head_size * has.heads == has.width
-    head_size = width // heads if shared_out else has.head_size
-    # Llama wants that even where the size of a head is stated.
-    if width % heads and (shared_out or rotary):
+    # The head size is width / heads, unless the family states another.
+    derived = has.head_size is None or has.head_size * has.heads == has.width
+    head_size = width // heads if derived else has.head_size
+    # Llama requires that even where the head size is stated.
+    if width % heads and (derived or rotary):
         errors.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
     if rotary and head_size is not None and head_size % 2:
         errors.add(f"heads of {head_size}: rotary positions need an even size; choose other --heads or --width")
@@ -97,7 +97,7 @@ def choose_stack_layers(
     chosen: Mapping[str, Sequence[int]] | None = None,
     importance: Importance | None = None,
 ) -> dict[str, list[int]]:
-    """The 1-based source layers that each stack of the student copies; lists in `chosen` count before `init`."""
+    """The 1-based source layers that each stack of the student copies: those in `chosen`, or else those of `init`."""
     errors, layers = ErrorList(), {}
     for stack, size in wanted.items():
         has = sizes(source, stack).layers
@@ -107,11 +107,11 @@ def choose_stack_layers(
             layers[stack] = choose_layers(choice, size.layers, has, importance, stack)
             continue
         layers[stack] = list(named)
-        said = ",".join(map(str, named))
+        given = ",".join(map(str, named))
         if len(named) != size.layers:
-            errors.add(f"layers {said}: the student's {stack} has {size.layers} layers, this names {len(named)}")
+            errors.add(f"layers {given}: the student's {stack} has {size.layers} layers, this names {len(named)}")
         if any(not 1 <= layer <= has for layer in named):
-            errors.add(f"layers {said}: the {stack} has layers 1 to {has}")
+            errors.add(f"layers {given}: the {stack} has layers 1 to {has}")
     errors.raise_any()
     return layers
 
@@ -119,9 +119,9 @@ def choose_stack_layers(
 def _student_config(
     source: PreTrainedConfig, wanted: Mapping[str, Sizes], layers: Mapping[str, Sequence[int]]
 ) -> PreTrainedConfig:
-    """The source's configuration in other sizes."""
+    """The source's configuration with other sizes."""
     config = copy.deepcopy(source)
-    # What is listed layer by layer is cut with the layers.
+    # Settings listed per layer are those of the copied layers.
     if getattr(source, "layer_types", None):
         config.layer_types = [source.layer_types[layer - 1] for layer in layers[stacks_of(source)[0]]]
     for stack, names in GENERATORS[source.model_type].sizes.items():
@@ -130,16 +130,16 @@ def _student_config(
             if getattr(wanted[stack], size) != getattr(before, size):
                 setattr(config, name, getattr(wanted[stack], size))
     for stack in wanted:
-        # A layer that is left out at random has nothing to show.
+        # A layer that is dropped at random has no outputs to match.
         if getattr(config, f"{stack}_layerdrop", 0):
             setattr(config, f"{stack}_layerdrop", 0.0)
     return config
 
 
 def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
-    """Give the model tensors of its own wherever the source has them, whatever their configuration says.
+    """Untie the tensors of the model that are not tied in the source, whatever the configuration says.
 
-    T5 1.1 and FLAN checkpoints have a head of their own, though transformers reads their configuration as tied.
+    T5 1.1 and FLAN checkpoints have an untied head, though transformers reads their configuration as tied.
     """
     held = dict(source.named_parameters(remove_duplicate=False))
     for name, tied_to in list(model.all_tied_weights_keys.items()):
@@ -151,10 +151,10 @@ def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
             model.all_tied_weights_keys.pop(name)
 
 
-def _quiet_head(model: PreTrainedModel) -> None:
-    """Make a new T5's own head as small as its states are large, or its first predictions would be far too sure.
+def _scale_head(model: PreTrainedModel) -> None:
+    """Scale a new T5's untied head down by sqrt(d_model), or its first predictions would be far too confident.
 
-    T5 makes states small in front of a tied head only, and starts either head alike.
+    T5 scales states down before a tied head only, and initialises both heads the same way.
     """
     config, head = model.config, model.get_output_embeddings()
     if config.model_type in ("t5", "mt5") and not (is_tied(model) or getattr(config, "scale_decoder_outputs", False)):
@@ -162,17 +162,17 @@ def _quiet_head(model: PreTrainedModel) -> None:
 
 
 def is_tied(model: PreTrainedModel) -> bool:
-    """Whether a model's head and its token embeddings are one tensor."""
+    """Whether a model's head is tied to its token embeddings."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight
 
 
 def check_tie(source: Loaded, tie: bool | None) -> None:
-    """Refuse to tie or untie a student's head where transformers could not read it again."""
+    """Refuse to tie or untie a student's head where transformers could not load the result."""
     kind, tied = source.model.config.model_type, is_tied(source.model)
     if tie is None or tie == tied or len(stacks_of(source.model.config)) == 1:
         return
-    # T5's configuration is always read as tied; BART's untied one unties both stacks' embeddings too.
+    # T5's configuration is always read as tied; untying BART's also unties the embeddings of its two stacks.
     raise UserError(
         f"--{'' if tie else 'no-'}tie-embeddings: the head of {source.name} is {'tied' if tied else 'not tied'}, and "
         f"transformers has no {kind} student that differs in that; leave it out"
@@ -190,34 +190,41 @@ def build_generator(
     embeddings: bool = False,
     seed: int = 0,
 ) -> Student:
-    """A student of the source's family with `wanted` sizes of each stack.
+    """Build a student text generator of the source's family.
 
-    `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy, by stack, instead. Everything else
-    is copied too: embeddings, final norms, the head, and T5's relative positions, which the first layer keeps whichever
-    layer that was. With `random` nothing is, or with `embeddings` those alone. `importance` is the source's:
-    `important` needs it, and with it a narrower student has slices of the source's weights, without it copies of what
-    has the same shape. How it generates is the source's too. `tie` says whether its head is its token embeddings; None
-    means as the source has it. A head that is newly tied starts as the embeddings, one that is not any more as a copy
-    of them.
+    Embeddings, final norms, the head, T5's relative positions (which are in the first layer, whichever that was) and
+    the generation config are copied with the layers. A head that is newly tied becomes the embeddings; one that is
+    newly untied starts as a copy of them.
+
+    Args:
+        source: the model that the student is made from.
+        wanted: the student's sizes by stack.
+        init: `random` or one of `LAYER_CHOICES`.
+        chosen: the layers to copy by stack, instead of those of `init`.
+        importance: that of the source; `important` needs it. With it a narrower student gets slices of the source's
+            weights, without it copies of those of the same shape.
+        tie: whether the head is tied to the token embeddings; None means as in the source.
+        embeddings: with `random`, copy the embeddings only.
+        seed: of new weights.
     """
     theirs, config = source.model, source.model.config
     if config.model_type not in GENERATORS:
         raise UserError(
-            f"{source.name}: a {config.model_type} model is a classifier, here one that writes text is needed"
+            f"{source.name}: a {config.model_type} model is a classifier, here a model that generates text is needed"
         )
     check_tie(source, tie)
-    as_it_is = tie is None or tie == is_tied(theirs)
+    unchanged = tie is None or tie == is_tied(theirs)
     layers = choose_stack_layers(init, wanted, config, chosen, importance)
     shape = _student_config(config, wanted, layers)
-    if not as_it_is:
+    if not unchanged:
         shape.tie_word_embeddings = tie
     auto: Any = AutoModelForSeq2SeqLM if kind_of(config) == "encoder-decoder" else AutoModelForCausalLM
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         torch.manual_seed(seed)
         model: PreTrainedModel = auto.from_config(shape, dtype=torch.float32)
-        if as_it_is:
+        if unchanged:
             _untie(model, theirs)
-        _quiet_head(model)
+        _scale_head(model)
     model.generation_config = copy.deepcopy(theirs.generation_config)
     narrower = any(is_narrower(wanted[stack], sizes(config, stack)) for stack in wanted)
     origin: tuple[str, ...] = ("all weights new (random)",)
@@ -225,7 +232,7 @@ def build_generator(
         origin = copy_stacks(model, source, layers, importance if narrower else None)
     elif embeddings:
         origin = copy_embeddings(model, source, importance if narrower else None)
-    if not as_it_is:
+    if not unchanged:
         origin = (*origin, "head tied to the token embeddings" if tie else "head not tied to the token embeddings")
     if init == "important" and importance is not None:
         measured = [stack for stack in wanted if stack not in (chosen or {})]
@@ -234,7 +241,7 @@ def build_generator(
 
 
 def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student:
-    """A student that is another checkpoint with the teacher's vocabulary, its own head included."""
+    """A student from another checkpoint with the teacher's vocabulary, its head included."""
     errors = ErrorList()
     with errors.catch():
         check_same_outputs(teacher, checkpoint)
@@ -252,12 +259,12 @@ def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student
 
 
 def check_same_outputs(teacher: Loaded, student: Loaded) -> None:
-    """Refuse models that do not write the same way over the same vocabulary, token by token."""
+    """Refuse models of different kinds or vocabularies, whose outputs cannot be matched token by token."""
     ours, theirs = student.model.config, teacher.model.config
     if kind_of(ours) != kind_of(theirs):
         raise UserError(
             f"{student.name} is a model of the kind {kind_of(ours)}, {teacher.name} of the kind {kind_of(theirs)}: "
-            "their layers do not see the same tokens; use models of one kind"
+            "their layers do not process the same tokens; use models of one kind"
         )
     check_same_tokenizer(teacher, student)
     if ours.vocab_size != theirs.vocab_size:
@@ -268,7 +275,7 @@ def check_same_outputs(teacher: Loaded, student: Loaded) -> None:
 
 
 def freeze_embeddings(model: PreTrainedModel) -> str:
-    """Keep the token embeddings, and whatever is tied to them, from being trained; says what was frozen."""
+    """Freeze the token embeddings and weights tied to them; returns a description."""
     inputs = [module for path, module in model.named_modules() if path.rpartition(".")[2] == "embed_tokens"]
     frozen = {id(module.weight): module.weight for module in (model.get_input_embeddings(), *inputs)}
     for weight in frozen.values():

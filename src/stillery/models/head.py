@@ -1,7 +1,8 @@
 """Reuse of the teacher's classifier in the student (ILD-RTC; SimKD).
 
-At the teacher's width its pooler and its linear classifier take the place of the student's. At another width its linear
-classifier stands behind a trainable projector that follows the student's own pooler, which folds into a plain model.
+At the teacher's width its pooler and its linear classifier replace the student's. At another width the student keeps
+its own pooler, followed by a trainable projector and the teacher's linear classifier; on export these two are folded
+into one linear layer.
 """
 
 from __future__ import annotations
@@ -32,9 +33,9 @@ def choose_head(
     projector: str | None = None,
     allow_custom: bool = False,
 ) -> Head:
-    """The head of a student that reuses the teacher's, None being decided by what fits; every error is reported.
+    """The head of a student that reuses the teacher's; `reuse` and `projector` None are chosen by the widths.
 
-    `student` is the configuration the student is made from, in whatever width.
+    `student` is the configuration that the student is made from, in any width. All errors are reported together.
     """
     errors, width = ErrorList(), final_linear(teacher.model).in_features
     no_pooler = _no_pooler(student, teacher)
@@ -56,7 +57,7 @@ def choose_head(
 
 
 def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
-    """Why the teacher's pooler cannot be a student's, or None."""
+    """Why the student cannot reuse the teacher's pooler, or None."""
     config = teacher.model.config
     if pooler_path(teacher.model) is None:
         return "a model that classifies tokens has no pooler"
@@ -74,9 +75,9 @@ def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
 def reuse_head(
     student: PreTrainedModel, teacher: Loaded, head: Head | None = None, *, freeze: bool, seed: int = 0
 ) -> str:
-    """Give the student copies of the teacher's layers that `head` names, and say so in words.
+    """Copy the layers of the teacher's head that `head` names into the student; returns a description.
 
-    Frozen ones let gradients through but never move; a projector, new from the seed, is always trained.
+    With `freeze` these are not trained; a projector, initialised from the seed, always is.
     """
     theirs = teacher.model
     head = head or choose_head(student.config, sizes(student.config).width, teacher)
@@ -104,19 +105,19 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
     frozen = ", frozen" if freeze else ""
     new = f"behind a new {head.projector} projector {width} -> {head.width}"
     if head.reuse == "pooler+linear":
-        said = f"pooler and classifier replaced by {whose}{frozen}"
-        said += f", {new}" if head.projector else ""
+        words = f"pooler and classifier replaced by {whose}{frozen}"
+        words += f", {new}" if head.projector else ""
     else:
-        said, pooled = f"classifier replaced by {whose}{frozen}", pooler_path(student) is not None
+        words, pooled = f"classifier replaced by {whose}{frozen}", pooler_path(student) is not None
         if head.projector:
-            said += f", {new} that follows the student's own {'pooler' if pooled else 'last layer'}"
+            words += f", {new} that follows the student's own {'pooler' if pooled else 'last layer'}"
         elif pooled:
-            said += "; the pooler is the student's"
+            words += "; the pooler is the student's"
     if head.projector and head.folds(width):
-        return f"{said}; the projector is folded into the head on export"
-    return f"{said}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else said
+        return f"{words}; the projector is folded into the head on export"
+    return f"{words}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else words
 
 
 def load_student(folder: str | Path) -> PreTrainedModel:
-    """A student from its folder or run folder, ready to answer, whatever its head: plain or custom."""
+    """Load a student from its folder or run folder in eval mode, with a plain or a custom head."""
     return load_head(str(folder)).model

@@ -1,4 +1,4 @@
-"""What of a model matters most on a few texts: its layers, dimensions, heads and inner neurons."""
+"""Importance of a model's layers, hidden dimensions, heads and inner neurons, measured on a few texts."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from transformers import PreTrainedModel
 
 from stillery.models.family import layout_of, sizes, stacks_of
 from stillery.models.inputs import accepted_inputs, masks_of
-from stillery.models.trace import Stack, Wanted, trace
+from stillery.models.outputs import Stack, Wanted
+from stillery.models.trace import trace
 
 __all__ = ["Activity", "Importance", "measure"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Activity:
-    """How active the heads of one attention are, layer by layer, on average over real tokens.
+    """The activity of the attention heads of each layer, the mean over real tokens.
 
-    `heads` are the lengths of their outputs, [layers, heads]; `values` the magnitudes of the single numbers in them,
+    `heads` are the norms of their outputs, [layers, heads]; `values` the magnitudes of the single dimensions,
     [layers, heads, size].
     """
 
@@ -35,13 +36,12 @@ class Activity:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Importance:
-    """What a model showed of itself on some texts; everything is a mean over real tokens.
+    """Importance measures of a model on some texts, all means over real tokens.
 
-    `influence` is how much each layer of a stack changes its states: 1 - the cosine of what goes in and what comes out.
-    `width` is how active the dimensions of the hidden states are, summed over everything that reads them, and
-    `inner`, by stack, the inner (feed-forward) neurons of each layer, [layers, inner]. `heads` and `cross` are the
-    heads of a stack's self attention and of its attention to the encoder. Where a stack applies one module again and
-    again (ALBERT) there is one row for each module.
+    `influence` (block influence), by stack, is 1 - cosine of each layer's input and output states. `width` is the
+    activity of the hidden dimensions, summed over all modules that read them. `inner`, by stack, is that of the inner
+    (feed-forward) neurons of each layer, [layers, inner]. `heads` and `cross` are the heads of a stack's self-attention
+    and of its attention to the encoder. Where layers share their modules (ALBERT) there is one row per module.
     """
 
     texts: int
@@ -52,21 +52,22 @@ class Importance:
     cross: Mapping[str, Activity]
 
     def layers(self, stack: str, count: int) -> list[int]:
-        """The `count` layers of a stack that change its states most, 1-based, in their order."""
+        """The `count` layers of a stack with the largest influence, 1-based, in ascending order."""
         influence = self.influence[stack]
-        # Of two layers that are alike the earlier one stays.
+        # The earlier of two layers with the same influence is kept.
         strongest = sorted(range(len(influence)), key=lambda layer: (-influence[layer], layer))[:count]
         return sorted(layer + 1 for layer in strongest)
 
 
 @torch.no_grad()
 def measure(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> Importance:
-    """Run the model once over batches of inputs, where it is and as it answers, and say what of it matters most.
+    """Measure the importance of a model's layers, dimensions, heads and neurons, by one forward pass per batch.
 
-    Padding never counts, and how texts are put into batches or ordered changes nothing but the last bits.
+    The model runs in eval mode on its own device. Padding does not count, and batching or order of the texts changes
+    only rounding.
     """
     sums, texts = _Sums(), 0
-    with _answering(model):
+    with _evaluating(model):
         for batch in batches:
             inputs = {name: tensor.to(model.device) for name, tensor in batch.items()}
             _pass(model, inputs, sums)
@@ -77,8 +78,8 @@ def measure(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> 
 
 
 @contextmanager
-def _answering(model: PreTrainedModel) -> Iterator[None]:
-    """The model without dropout, and afterwards as it was."""
+def _evaluating(model: PreTrainedModel) -> Iterator[None]:
+    """Eval mode inside the block."""
     training = model.training
     model.eval()
     try:
@@ -88,7 +89,7 @@ def _answering(model: PreTrainedModel) -> Iterator[None]:
 
 
 class _Sums:
-    """Sums over real tokens, by what they are of; in double precision, so that their order hardly matters."""
+    """Named sums over real tokens, in double precision, so that their order hardly matters."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, ...], Tensor] = {}
@@ -99,7 +100,7 @@ class _Sums:
         self.found[of] = self.found[of] + total if of in self.found else total
 
     def importance(self, model: PreTrainedModel, texts: int) -> Importance:
-        """The means."""
+        """The importance measures, from the sums."""
         stacks = stacks_of(model.config)
         tokens = {stack: self.found["tokens", stack] for stack in stacks}
 
@@ -122,12 +123,12 @@ class _Sums:
 
 
 def _modules(model: PreTrainedModel, stack: str) -> list[nn.Module]:
-    """The modules of a stack's layers, each once, as its tensors are numbered."""
+    """The modules of a stack's layers; a shared one is there once."""
     return list(model.base_model.get_submodule(layout_of(model.config, stack).layers).children())
 
 
 def _pass(model: PreTrainedModel, inputs: Mapping[str, Tensor], sums: _Sums) -> None:
-    """One forward pass; hooks are on the model no longer than that."""
+    """One forward pass with hooks that add to the sums."""
     real = {name: mask.bool() for name, mask in masks_of(model, inputs, accepted_inputs(model, inputs)).items()}
     wanted: dict[str, Any] = {
         stack: Wanted(hidden=range(sizes(model.config, stack).layers + 1), raw_last=True) for stack in real
@@ -136,28 +137,28 @@ def _pass(model: PreTrainedModel, inputs: Mapping[str, Tensor], sums: _Sums) -> 
     try:
         for stack, mask in real.items():
             handles += _Watch(model, stack, mask, sums).handles
-        shown = trace(model, inputs, **wanted, logits=False)
+        outputs = trace(model, inputs, wanted, logits=False)
     finally:
         for handle in handles:
             handle.remove()
     for stack, mask in real.items():
         sums.add("tokens", stack, rows=mask[mask].double())
-        _add_states(model, stack, shown.stack(stack), mask, sums)
+        _add_states(model, stack, outputs.stack(stack), mask, sums)
 
 
-def _add_states(model: PreTrainedModel, stack: str, shown: Stack, mask: Tensor, sums: _Sums) -> None:
-    """Add how far each layer turns the states, and how active the last ones are where no norm follows them."""
-    states = [shown.hidden[layer][mask].float() for layer in range(shown.depth + 1)]
-    turned = [1 - functional.cosine_similarity(before, after, dim=-1) for before, after in itertools.pairwise(states)]
-    sums.add("influence", stack, rows=torch.stack(turned, dim=1))
+def _add_states(model: PreTrainedModel, stack: str, outputs: Stack, mask: Tensor, sums: _Sums) -> None:
+    """Add the influence of each layer, and the activity of the last states where no norm follows them."""
+    states = [outputs.hidden[layer][mask].float() for layer in range(outputs.depth + 1)]
+    changes = [1 - functional.cosine_similarity(before, after, dim=-1) for before, after in itertools.pairwise(states)]
+    sums.add("influence", stack, rows=torch.stack(changes, dim=1))
     if layout_of(model.config, stack).norm is None:
         sums.add("width", stack, rows=states[-1].abs())
 
 
 class _Watch:
-    """Hooks on a stack that add up, during one pass, what its maps are given at real tokens.
+    """Hooks on a stack that sum the inputs of its linear maps over real tokens, during one forward pass.
 
-    What reads the hidden states reads them as a norm left them, be that at the end of a layer or in front of a map.
+    Hidden states are measured where modules read them, which is always after a norm.
     """
 
     def __init__(self, model: PreTrainedModel, stack: str, mask: Tensor, sums: _Sums) -> None:
@@ -165,7 +166,7 @@ class _Watch:
         self.handles: list[RemovableHandle] = []
         layout, heads = layout_of(model.config, stack), sizes(model.config, stack).heads
         for layer, module in enumerate(_modules(model, stack)):
-            # DeBERTa calls its query map again, on the relative positions; a shared layer is called for each of all.
+            # DeBERTa calls its query map again on relative positions; a shared module is called once for each layer.
             self._before(module.get_submodule(layout.projections[0]), self._read, once=not layout.shared)
             self._before(module.get_submodule(_held(module, layout.to_inner)), self._read)
             self._before(module.get_submodule(layout.from_inner), self._inner(layer))
@@ -180,12 +181,12 @@ class _Watch:
     def _before(self, module: nn.Module, add: Callable[[Tensor], None], *, once: bool = False) -> None:
         calls: list[None] = []
 
-        def look(_: nn.Module, args: tuple[Any, ...]) -> None:
+        def hook(_: nn.Module, args: tuple[Any, ...]) -> None:
             calls.append(None)
             if not once or len(calls) == 1:
                 add(args[0][self.mask].float())
 
-        self.handles.append(module.register_forward_pre_hook(look))
+        self.handles.append(module.register_forward_pre_hook(hook))
 
     def _read(self, rows: Tensor) -> None:
         self.sums.add("width", self.stack, rows=rows.abs())

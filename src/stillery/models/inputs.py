@@ -1,4 +1,4 @@
-"""What a model is given of a batch, which of its positions are real, and what each position should predict."""
+"""The inputs of a model from a batch, its masks of real tokens, and the target of each position."""
 
 from __future__ import annotations
 
@@ -12,13 +12,11 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 from stillery.models.family import kind_of
 from stillery.models.head_type import head_type
 
-__all__ = ["IGNORED", "accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
-
-IGNORED = -100
-"""The label of a position that predicts nothing that counts."""
+__all__ = ["accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
 
 
 @cache
@@ -27,11 +25,11 @@ def _known(forward: Callable[..., Any]) -> frozenset[str]:
 
 
 def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs this model takes.
+    """The inputs that a model's forward pass takes, from a batch.
 
     Families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids. An encoder-decoder without
     decoder_input_ids gets them from its labels. A decoder-only model without position_ids gets them from its mask, so
-    that padding on either side changes nothing. No model gets labels: its logits are what is wanted.
+    that padding on either side changes nothing. No model gets labels, because only its logits are used.
     """
     known = _known(type(model).forward)
     segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
@@ -49,19 +47,19 @@ def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dic
 
 
 def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
-    """The labels [batch, tokens] one position later, behind the start token; where nothing counts, padding."""
+    """The decoder's inputs: labels [batch, tokens] shifted right after the start token, unscored ones as padding."""
     start, pad = _start_of(model), model.config.pad_token_id
     if start is None or pad is None:
         missing = "decoder_start_token_id" if start is None else "pad_token_id"
         raise UserError(
-            f"{type(model).__name__}: its configuration has no {missing}, so a target text cannot be shown to it"
+            f"{type(model).__name__}: its configuration has no {missing}, so it cannot be given a target text"
         )
     begin = torch.full_like(labels[:, :1], start)
     return torch.cat([begin, labels[:, :-1].masked_fill(labels[:, :-1] == IGNORED, pad)], dim=1)
 
 
 def starts_with_padding(model: PreTrainedModel) -> bool:
-    """Whether the first token an encoder-decoder's decoder is shown is its padding token, as T5's is."""
+    """Whether the start token of an encoder-decoder's decoder is its padding token, as T5's is."""
     if kind_of(model.config) != "encoder-decoder":
         return False
     start = _start_of(model)
@@ -76,8 +74,8 @@ def _start_of(model: PreTrainedModel) -> int | None:
 def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
     """The token each position's logits should predict, [batch, tokens], `IGNORED` where none; None without labels.
 
-    Of a model that classifies tokens they are tags, and its labels are that already, as an encoder-decoder's are. A
-    decoder-only model's labels are its own tokens, so that a position's target is the label of the next one.
+    The labels of a token classifier and of an encoder-decoder are these targets. A decoder-only model's labels are its
+    input tokens, so the target of a position is the label of the next one.
     """
     labels, kind = inputs.get("labels"), kind_of(model.config)
     by_token = kind == "encoder" and head_type(model).by_token
@@ -91,26 +89,26 @@ def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor |
 def masks_of(
     model: PreTrainedModel, inputs: Mapping[str, Tensor], accepted: Mapping[str, Tensor], drop_start: bool = False
 ) -> dict[str, Tensor]:
-    """Which positions of each stack are real, [batch, tokens].
+    """The mask of real tokens of each stack, [batch, tokens].
 
-    For an encoder and a decoder-only model that is the attention mask. For the decoder of an encoder-decoder it is the
-    decoder_attention_mask; without one, where a label counts; without labels, where a token is no padding, the first
-    one always being real: T5 starts with its padding token. With `drop_start` the first one is real only where it is no
-    padding, as in the released layer-selection code.
+    For an encoder and a decoder-only model it is the attention mask. For the decoder of an encoder-decoder it is the
+    decoder_attention_mask; without one, the positions with a scored label; without labels, those that are not padding,
+    and the first one, because T5's start token is its padding token. With `drop_start` the first one is real only where
+    it is not the padding token, as in the released layer-selection code.
     """
     kind = kind_of(model.config)
     if kind != "encoder-decoder":
         return {kind: inputs["attention_mask"]}
     pad = -1 if model.config.pad_token_id is None else model.config.pad_token_id
-    given, shown = inputs.get("decoder_attention_mask"), accepted["decoder_input_ids"]
-    first = torch.zeros_like(shown, dtype=torch.bool)
+    given, ids = inputs.get("decoder_attention_mask"), accepted["decoder_input_ids"]
+    first = torch.zeros_like(ids, dtype=torch.bool)
     first[:, 0] = True
     if given is not None:
         real = given.bool()
     elif "labels" in inputs:
         real = inputs["labels"] != IGNORED
     else:
-        real = (shown != pad) | first
+        real = (ids != pad) | first
     if drop_start:
-        real = real & ~(first & (shown == pad))
+        real = real & ~(first & (ids == pad))
     return {"encoder": inputs["attention_mask"], "decoder": real.long()}

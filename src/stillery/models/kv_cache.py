@@ -1,4 +1,4 @@
-"""The keys and values that a model keeps of what it wrote so far."""
+"""The cache of keys and values of the tokens generated so far."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from transformers import DynamicCache, EncoderDecoderCache, PreTrainedModel
 from stillery.models.family import sizes
 from stillery.models.stack_layout import GENERATORS
 
-__all__ = ["deeper_than_its_past", "past_of"]
+__all__ = ["cache_is_too_shallow", "cache_of"]
 
 
-def deeper_than_its_past(model: PreTrainedModel) -> bool:
-    """Whether transformers gives the decoder too few layers to keep, and so fails at its first token.
+def cache_is_too_shallow(model: PreTrainedModel) -> bool:
+    """Whether transformers makes a KV cache with fewer layers than the decoder has, and so fails at the first token.
 
-    It counts the encoder's layers where a configuration does not say `decoder_layers`, as that of T5.
+    It counts the encoder's layers where a configuration has no `decoder_layers`, as that of T5.
     """
     config = model.config
     if not config.is_encoder_decoder or config.model_type not in GENERATORS:
@@ -23,8 +23,8 @@ def deeper_than_its_past(model: PreTrainedModel) -> bool:
     return sizes(config, "decoder").layers > int(config.get_text_config(decoder=True).num_hidden_layers)
 
 
-def past_of(model: PreTrainedModel) -> dict[str, Any]:
-    """What `generate` needs beside its inputs: nothing, or a past that grows with the layers that fill it."""
-    if not deeper_than_its_past(model):
+def cache_of(model: PreTrainedModel) -> dict[str, Any]:
+    """The arguments of `generate` beside its inputs: none, or a KV cache that grows with the layers that fill it."""
+    if not cache_is_too_shallow(model):
         return {}
     return {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}

@@ -1,4 +1,4 @@
-"""Read a model and its tokenizer."""
+"""Load models, their tokenizers and their configurations."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Loaded:
-    """A model in float32, its tokenizer, the name it was asked for by, and the weights the checkpoint did not hold."""
+    """A model in float32, its tokenizer, the name it was loaded by, and the weights that the checkpoint lacks."""
 
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
@@ -64,7 +64,7 @@ def _not_loaded(name: str, folder: str, what: str, error: Exception) -> UserErro
         if "safetensors" in str(error):
             return UserError(f"{name}: only safetensors weights are read, and this model has none on the hub")
         return UserError(
-            f"{name}: no such folder, and no model of that name could be had from the local cache or the hub; "
+            f"{name}: no such folder, and no model of that name was found in the local cache or on the hub; "
             "give a folder, or connect and try again"
         )
     if isinstance(error, SafetensorError):
@@ -75,8 +75,8 @@ def _not_loaded(name: str, folder: str, what: str, error: Exception) -> UserErro
     return UserError(f"{name}: cannot read {what}: {reason}")
 
 
-# Damaged or hand-written files make transformers and tokenizers raise nearly anything (KeyError, TypeError,
-# ZeroDivisionError, bare Exception), so whatever is raised while files are read is an error of the files.
+# Damaged or hand-written files make transformers and tokenizers raise nearly any exception (KeyError, TypeError,
+# ZeroDivisionError, bare Exception), so every exception while files are read is reported as an error of the files.
 
 
 def _config(folder: str, name: str) -> PreTrainedConfig:
@@ -93,15 +93,15 @@ def read_config(name: str) -> PreTrainedConfig:
 
 
 def model_kind(name: str) -> str:
-    """What a model is, by its configuration alone: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
+    """The kind of a model from its configuration: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
     return kind_of(read_config(name), name)
 
 
 def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model; with `pad_with_end` one without a padding token pads with its end token.
+    """The tokenizer of a model; with `pad_with_end` the end token serves where there is no padding token.
 
-    With `words` it is to be given words one by one: a byte-level tokenizer (RoBERTa's) then begins each with a space,
-    without which it would read all words of a sentence as one.
+    With `words` it is given sentences as lists of words: a byte-level tokenizer (RoBERTa's) then begins each word with
+    a space, without which it would read all words of a sentence as one.
     """
     folder = model_folder(name)
     try:
@@ -115,7 +115,7 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
         say(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
         raise UserError(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
-    # Without tokenizer files transformers makes one that knows nothing but special tokens.
+    # Without tokenizer files transformers makes a tokenizer with special tokens only.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise UserError(f"{name}: no tokenizer beside the model; save the tokenizer in the same folder")
     return tokenizer
@@ -132,7 +132,7 @@ def _joins_words(tokenizer: Any) -> bool:
 
 
 def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> tuple[PreTrainedModel, set[str]]:
-    """A model from its files, and the names of the weights they do not hold in the right size."""
+    """A model from its files, and the names of the weights that are missing or of another size."""
     if is_custom_folder(folder):
         model, missing = read_custom(config, folder, name)
         own = head_type(model)
@@ -185,21 +185,21 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig, *, 
             f"{name}: its weights are not those of its config.json: {len(body)} tensors are absent or of other sizes, "
             f"such as {min(body)}"
         )
-    # Tensors mapped from a file lie as its header happens to place them, and the last bit of a product depends on that;
-    # copies are aligned, so that the same weights give the same numbers whichever file they came from.
+    # The alignment of memory-mapped tensors depends on the file, and the last bit of a product on the alignment. Copies
+    # are aligned, so that the same weights give the same numbers from any file.
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
     return Loaded(model=model, tokenizer=tokenizer, name=name, missing=frozenset(missing))
 
 
 def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
-    """A sequence classifier. Without `labels` its own trained head is needed; one that has none is refused.
+    """Load a sequence classifier. Without `labels` a checkpoint without a trained head is refused.
 
     With `labels` it gets that many outputs, and a new head where the checkpoint has none of that size.
     """
     folder = model_folder(name)
     config = _config(folder, name)
-    # Of a model that is not supported its line names those that write text too.
+    # Called first, because its error also lists the models that generate text.
     kind_of(config, name)
     family_of(config, name)
     if labels is not None:
@@ -214,10 +214,10 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
 
 
 def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Loaded:
-    """A token classifier. Without `tags` its own trained head is needed; one that has none is refused.
+    """Load a token classifier. Without `tags` it needs a trained head of its own; one that has none is refused.
 
-    With `tags` it has an output for each of them, in this order. The head of the checkpoint is kept if that is what its
-    outputs are, else it is new; what is new is drawn from the current random state.
+    With `tags` it has an output for each of them, in this order. The head of the checkpoint is kept if its outputs are
+    these tags, otherwise a new one is initialised from the current random state.
     """
     folder = model_folder(name)
     config = _config(folder, name)
@@ -246,7 +246,7 @@ def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Lo
 
 
 def _with_new_classifier(loaded: Loaded) -> Loaded:
-    """The same with a new linear layer before its outputs, whatever the checkpoint has under that name."""
+    """The same model with a newly initialised linear layer before its outputs."""
     classifier = final_linear(loaded.model)
     with torch.no_grad():
         classifier.weight.normal_(std=getattr(loaded.model.config, "initializer_range", 0.02))
@@ -257,13 +257,13 @@ def _with_new_classifier(loaded: Loaded) -> Loaded:
 
 
 def load_head(name: str) -> Loaded:
-    """A classifier of texts or of tokens, whichever the checkpoint is, with its own trained head."""
+    """Load a classifier of texts or of tokens, whichever the checkpoint is, with its own trained head."""
     read = load_token_classifier if head_in(read_config(name).architectures) is TOKEN else load_classifier
     return read(name)
 
 
 def load_encoder(name: str, *, words: bool = False) -> Loaded:
-    """A model without its head; with `words` its tokenizer is to be given words one by one."""
+    """Load an encoder without its head; with `words` its tokenizer is given sentences as lists of words."""
     folder = model_folder(name)
     config = _config(folder, name)
     family_of(config, name)
@@ -274,9 +274,9 @@ _OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuest
 
 
 def load_generator(name: str) -> Loaded:
-    """A model that writes text, an encoder-decoder or a decoder as its configuration says, with its own head.
+    """Load a model that generates text, an encoder-decoder or a decoder by its configuration.
 
-    A tokenizer without a padding token pads with its end token, and so does the model when it generates.
+    Without a padding token the tokenizer, and the model when it generates, pad with the end token.
     """
     folder = model_folder(name)
     config = _config(folder, name)
@@ -284,7 +284,9 @@ def load_generator(name: str) -> Loaded:
     heads = [each for each in config.architectures or [] if each.endswith(_OTHER_HEADS)]
     if config.model_type in FAMILIES or heads:
         what = f"a {config.model_type} model" + (f" ({heads[0]})" if heads else "")
-        raise UserError(f"{name}: {what} is a classifier, here one that writes text is needed; use one of: {known}")
+        raise UserError(
+            f"{name}: {what} is a classifier, here a model that generates text is needed; use one of: {known}"
+        )
     loaded = _load(AutoModelForSeq2SeqLM if kind == "encoder-decoder" else AutoModelForCausalLM, name, folder, config)
     generation = loaded.model.generation_config
     assert generation is not None
@@ -295,9 +297,9 @@ def load_generator(name: str) -> Loaded:
 
 
 def _unset_what_has_no_effect(generation: GenerationConfig) -> None:
-    """Unset what has no effect on how a model generates, such as a temperature where nothing is drawn.
+    """Unset settings of generation that have no effect, such as a temperature without sampling.
 
-    transformers reads such settings and does not write them, which would only be found when a student is saved.
+    transformers loads such settings and refuses to save them, so a student could not be exported.
     """
     try:
         with quiet():
@@ -311,7 +313,7 @@ _PROBE = "The quick brown fox can't jump over 13 lazy dogs: naïve, isn't it? Ü
 
 
 def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
-    """Refuse models that read the same text as different tokens."""
+    """Refuse models whose tokenizers give different tokens for the same text."""
     ours, theirs = teacher.tokenizer.get_vocab(), student.tokenizer.get_vocab()
     advice = "layers can only be matched token by token; use models with one vocabulary"
     if ours != theirs:
@@ -325,5 +327,5 @@ def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
 
 
 def fingerprint(loaded: Loaded) -> str:
-    """A hash of the weights a model was loaded with; what the checkpoint did not hold does not count."""
+    """The fingerprint of a model: a hash of its weights, without those that the checkpoint lacks."""
     return weights_fingerprint(loaded.model, loaded.missing)

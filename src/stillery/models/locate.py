@@ -1,4 +1,4 @@
-"""Where a model is: a folder, a run folder, an installed package, or the hub."""
+"""Locate a model: in a folder, a run folder, an installed package, or on the hub."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def _packaged_folder(name: str) -> Path:
 
 
 def model_folder(name: str) -> str:
-    """The folder of a model: its own, the `student` of a run folder, a packaged model's; or its name on the hub."""
+    """The folder of a model: its own, `student` in a run folder, that in a package; or else its name on the hub."""
     if not name.strip():
         raise UserError("the model's name is empty: give a folder or a name")
     path = Path(name).expanduser()
@@ -70,7 +70,7 @@ def model_folder(name: str) -> str:
         if (path / "student" / "config.json").is_file():
             return str(path / "student")
         if (path / "run.toml").is_file():
-            raise UserError(f"{name}: this run is not finished, so it holds no model yet; go on with --resume")
+            raise UserError(f"{name}: this run is not finished, so it holds no model yet; continue it with --resume")
         raise UserError(f"{name}: no config.json in this folder, so it holds no model")
     if name in PACKAGED:
         return str(_packaged_folder(name))
@@ -80,7 +80,7 @@ def model_folder(name: str) -> str:
 
 
 def check_weights(folder: str, name: str) -> None:
-    """Refuse a folder without safetensors weights: pickled ones can run code when they are read."""
+    """Refuse a folder without safetensors weights, since loading pickled ones can run code."""
     path = Path(folder)
     if not path.is_dir() or any(path.glob("model.safetensors*")):
         return

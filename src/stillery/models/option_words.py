@@ -1,26 +1,26 @@
-"""The words a user chooses from, kept apart so that reading settings loads no model code."""
+"""The values of options about models, in a file without imports so that reading settings stays fast."""
 
 from __future__ import annotations
 
 __all__ = ["AUTO", "DEFAULT_START", "DEFAULT_TEXT_START", "HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES", "STARTS"]
 
 HEADS = ("fresh", "reuse", "reuse-frozen")
-"""The student's classifier: new, the teacher's to train on, or the teacher's as it is."""
+"""The student's classifier: new, the teacher's trained further, or the teacher's frozen."""
 
 REUSES = ("pooler+linear", "linear")
-"""What of the teacher's head is reused: its pooler and its linear classifier, or the linear classifier alone."""
+"""The reused part of the teacher's head: pooler and linear classifier, or the linear classifier alone."""
 
 PROJECTORS = ("linear", "mlp")
-"""What takes the student's feature to what the reused head expects."""
+"""The projector between the student's feature and the reused head."""
 
 LAYER_CHOICES = ("even", "first", "last", "important")
-"""Which layers of the source a student copies; the important ones are those that change its states most."""
+"""The layers of the source that a student copies; important ones have the largest block influence."""
 
 DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
-"""The start of a classifier, and of a model that generates text, where the method's paper does not fix one."""
+"""The initialisation of a classifier and of a text generator where the method's paper does not state one."""
 
 AUTO = "auto"
-"""The start is chosen by a short trial."""
+"""The initialisation is chosen by a short trial."""
 
 STARTS = (*LAYER_CHOICES, "random", AUTO)
-"""The starts that have a name; any other is a checkpoint."""
+"""The named initialisations; any other value is a checkpoint."""

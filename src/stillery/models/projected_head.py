@@ -1,4 +1,4 @@
-"""A head behind a projector: the modules inside a classifier, and how they fold into plain ones."""
+"""A classification head behind a projector, and folding both into one plain linear layer."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class Head:
-    """What of a teacher's head is reused, what projects to it, and the width its linear classifier receives."""
+    """The reused part of a teacher's head, the projector before it, and the input width of its linear classifier."""
 
     reuse: str
     projector: str | None
     width: int
 
     def folds(self, student_width: int) -> bool:
-        """Whether a plain model of this width can hold the head: linear maps fold, in the shapes of a plain head."""
+        """Whether a plain model of this width can represent the head, so that projector and linear layer fold."""
         return self.projector != "mlp" and (self.reuse == "linear" or self.width == student_width)
 
 
@@ -54,7 +54,7 @@ class Projected(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
-        """The one linear layer that does the same: W P and W b_P + b, computed in double precision."""
+        """The equivalent linear layer: weight W P and bias W b_P + b, computed in double precision."""
         projector = self.projector
         assert isinstance(projector, nn.Linear)
         # On the CPU, because not every device has double precision.
@@ -67,10 +67,10 @@ class Projected(nn.Module):
 
 
 def _projector(kind: str, ours: int, theirs: int) -> nn.Module:
-    """A linear map with bias; or SimKD's three layers with a bottleneck of half the teacher's width.
+    """A new projector: a linear map with bias, or SimKD's three layers with a bottleneck of half the teacher's width.
 
-    SimKD's are convolutions, each with batch normalisation and a ReLU; here batches stay apart, and no ReLU follows the
-    last layer, because a pooled feature has both signs.
+    SimKD has convolutions, each with batch normalisation and a ReLU. Here there is no batch normalisation, and no ReLU
+    after the last layer, because a pooled feature has both signs.
     """
     if kind == "linear":
         return nn.Linear(ours, theirs)
@@ -96,7 +96,7 @@ def pooler_path(model: PreTrainedModel) -> str | None:
 
 
 def insert(model: PreTrainedModel, head: Head, seed: int = 0) -> None:
-    """Give a plain classifier the modules of a head, with new weights that are a function of the seed."""
+    """Replace the head of a plain classifier by new modules, initialised from the seed."""
     pooler = pooler_path(model)
     labels, ours = final_linear(model).out_features, sizes(model.config).width
     with torch.random.fork_rng(devices=[]):
@@ -112,7 +112,7 @@ def insert(model: PreTrainedModel, head: Head, seed: int = 0) -> None:
 
 
 def final_linear(model: PreTrainedModel) -> nn.Linear:
-    """The linear classifier that gives the logits; what it receives is the model's feature."""
+    """The linear layer that computes the logits; its input is the model's feature."""
     module = model.get_submodule(classifier_path(model))
     linear = module.linear if isinstance(module, Projected) else module
     assert isinstance(linear, nn.Linear)
@@ -120,7 +120,7 @@ def final_linear(model: PreTrainedModel) -> nn.Linear:
 
 
 def _projected(model: PreTrainedModel) -> dict[str, Projected]:
-    """What stands behind a projector: at the classifier's path or at the pooler's."""
+    """The modules behind a projector by their paths: the classifier's or the pooler's."""
     if kind_of(model.config) != "encoder":
         return {}
     found = {path: model.get_submodule(path) for path in (classifier_path(model), pooler_path(model)) if path}
@@ -128,7 +128,7 @@ def _projected(model: PreTrainedModel) -> dict[str, Projected]:
 
 
 def head_of(model: PreTrainedModel) -> Head | None:
-    """The head behind a projector that a model has; None for a plain model."""
+    """The head of a model with a projector; None for a plain model."""
     for path, module in _projected(model).items():
         return Head(
             reuse="linear" if path == classifier_path(model) else "pooler+linear",
@@ -139,13 +139,13 @@ def head_of(model: PreTrainedModel) -> Head | None:
 
 
 def is_custom(model: PreTrainedModel) -> bool:
-    """Whether a model has a head that no plain model can hold."""
+    """Whether a model has a head that no plain model can represent."""
     head = head_of(model)
     return head is not None and not head.folds(sizes(model.config).width)
 
 
 def folded(model: PreTrainedModel) -> PreTrainedModel:
-    """A plain copy that gives the same logits; a model that is plain, or has a custom head, is returned as it is."""
+    """A plain copy with the same logits; a plain model, or one with a custom head, is returned unchanged."""
     if is_custom(model) or not _projected(model):
         return model
     plain = copy.deepcopy(model)
@@ -155,7 +155,7 @@ def folded(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def exported_parameters(model: PreTrainedModel) -> int:
-    """How many numbers the exported model holds."""
+    """The number of parameters of the exported model."""
     count = sum(tensor.numel() for tensor in model.parameters())
     if is_custom(model):
         return count

@@ -1,4 +1,4 @@
-"""Keep transformers' own reports and bars off the user's screen."""
+"""Silence the messages and progress bars of transformers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["quiet"]
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No load report and no bar of transformers inside the block: what a user needs to know, stillery says itself."""
+    """No messages and no progress bars of transformers inside the block; stillery reports problems itself."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()

@@ -1,16 +1,16 @@
-"""Settings of generation that change nothing.
+"""Neutral settings of generation: no penalty, no truncated distribution.
 
-What a caller of `generate` does not set is taken from the model's own generation_config, and a published checkpoint may
-penalise repetition or cut its distribution: so whoever says how texts are to be written has to say all of it.
+transformers takes every setting that a caller of `generate` leaves out from the model's own generation_config, and that
+of a published checkpoint may penalise repetition or truncate the distribution. So all of them are given.
 """
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["AS_THEY_ARE", "PLAINLY"]
+__all__ = ["NEUTRAL_GENERATION", "NEUTRAL_SAMPLING"]
 
-PLAINLY: dict[str, Any] = {
+NEUTRAL_GENERATION: dict[str, Any] = {
     "repetition_penalty": 1.0,
     "encoder_repetition_penalty": 1.0,
     "encoder_no_repeat_ngram_size": 0,
@@ -20,9 +20,9 @@ PLAINLY: dict[str, Any] = {
     "return_dict_in_generate": False,
     "use_cache": True,
 }
-"""One text for each prompt, nothing penalised, no hurry."""
+"""One text for each prompt, without penalties or a time limit."""
 
-AS_THEY_ARE: dict[str, Any] = {
+NEUTRAL_SAMPLING: dict[str, Any] = {
     "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0
 }  # fmt: skip
-"""Tokens drawn as likely as the model finds them."""
+"""Sampling from the whole distribution of the model, not truncated."""

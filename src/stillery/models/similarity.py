@@ -1,4 +1,4 @@
-"""How alike the layers of two models are on a few texts: linear CKA of their mean states."""
+"""Similarity of the layers of two models on a few texts: linear CKA of their mean hidden states."""
 
 from __future__ import annotations
 
@@ -12,19 +12,20 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.models.family import sizes, stacks_of
-from stillery.models.trace import Wanted, trace
+from stillery.models.outputs import Wanted
+from stillery.models.trace import trace
 
 __all__ = ["cka", "layer_means", "layer_similarity"]
 
 States = Mapping[str, NDArray[np.float64]]
-"""By stack, the mean state of each text in each layer, the embedding output first: [layers + 1, texts, width]."""
+"""By stack, the mean hidden state of each text in each layer, [layers + 1, texts, width], embedding output first."""
 
 _DIGITS = 4
 
 
 @torch.no_grad()
 def layer_means(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> States:
-    """Run a model on batches of inputs, where it is and without dropout, and average each text's real tokens."""
+    """The mean hidden state over the real tokens of each text in each layer, computed in eval mode."""
     stacks, training = stacks_of(model.config), model.training
     found: dict[str, list[NDArray[np.float64]]] = {stack: [] for stack in stacks}
     model.eval()
@@ -34,9 +35,9 @@ def layer_means(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]])
             wanted: dict[str, Any] = {
                 stack: Wanted(hidden=range(sizes(model.config, stack).layers + 1)) for stack in stacks
             }
-            shown = trace(model, inputs, **wanted, logits=False)
+            outputs = trace(model, inputs, wanted, logits=False)
             for stack in stacks:
-                of = shown.stack(stack)
+                of = outputs.stack(stack)
                 real = of.mask.bool().unsqueeze(-1)
                 sums = [
                     of.hidden[layer].double().where(real, 0.0).sum(1) / real.sum(1).clamp_min(1)
@@ -49,9 +50,9 @@ def layer_means(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]])
 
 
 def layer_similarity(student: States, teacher: States) -> dict[str, list[list[float]]]:
-    """By stack, how alike each of the student's layers is to each of the teacher's, embedding outputs first.
+    """By stack, the similarity of each student layer to each teacher layer, embedding outputs first.
 
-    Rounded, so that devices that differ in the last bits find the same layers.
+    It is rounded, so that devices that differ in the last bits give the same pairs.
     """
     return {
         stack: [[round(cka(ours, theirs), _DIGITS) for theirs in teacher[stack]] for ours in student[stack]]
@@ -61,18 +62,18 @@ def layer_similarity(student: States, teacher: States) -> dict[str, list[list[fl
 
 
 def cka(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
-    """Linear CKA of two sets of rows of the same texts (Kornblith et al., 2019), 1 for the same up to a rotation.
+    """Linear CKA of two sets of rows of the same texts (Kornblith et al., 2019): 1 if they differ by a rotation only.
 
-    From four texts on by the unbiased estimate of Song et al. (2012), since there are far fewer texts than dimensions:
-    unrelated rows then come to 0, and not nearly to 1.
+    From four texts on it uses the unbiased estimate of Song et al. (2012). With far fewer texts than dimensions the
+    biased one is near 1 for unrelated rows; this one is near 0.
 
     >>> rows = np.random.default_rng(0).normal(size=(32, 100))
     >>> round(cka(rows, -2 * rows), 6), abs(cka(rows, np.random.default_rng(1).normal(size=(32, 50)))) < 0.2
     (1.0, True)
     """
     ours, theirs = _gram(one), _gram(other)
-    found = _alike(ours, theirs)
-    whole = _alike(ours, ours) * _alike(theirs, theirs)
+    found = _hsic(ours, theirs)
+    whole = _hsic(ours, ours) * _hsic(theirs, theirs)
     return float(found / np.sqrt(whole)) if whole > 0 else 0.0
 
 
@@ -86,8 +87,8 @@ def _gram(rows: NDArray[np.float64]) -> NDArray[np.float64]:
     return products
 
 
-def _alike(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
-    """The Hilbert-Schmidt independence criterion, unbiased where there are texts enough."""
+def _hsic(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
+    """The Hilbert-Schmidt independence criterion, unbiased from four texts on."""
     texts = len(ours)
     if texts < 4:
         return float((ours * theirs).sum())

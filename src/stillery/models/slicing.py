@@ -1,4 +1,4 @@
-"""Cut a source's tensors to the dimensions, heads and inner neurons that matter most, for a narrower student."""
+"""Slices of a source's weights for a narrower student: the most important dimensions, heads and inner neurons."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Cut", "is_narrower", "make_cut"]
 
 
 def is_narrower(wanted: Sizes, has: Sizes) -> bool:
-    """Whether a stack of the wanted sizes is narrower than the source's in anything: width, heads or inner width."""
+    """Whether a stack is narrower than the source's in width, heads or inner width."""
     ours, theirs = (size.heads * (size.head_size or size.width // size.heads) for size in (wanted, has))
     return wanted.width < has.width or wanted.inner < has.inner or ours < theirs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cut:
-    """Which dimensions, heads and inner neurons of a source a student keeps.
+    """The dimensions, heads and inner neurons of a source that a student keeps.
 
-    `width` are the dimensions of the hidden states, one set for the whole model; `inner` and `heads`, by stack, the
-    inner neurons and heads of each of the source's layers, `cross` those of its attention to the encoder. None means
-    that nothing can or need be chosen. `why_not` says why a stack's heads cannot be.
+    `width` are the kept hidden dimensions, the same for the whole model. `inner` and `heads`, by stack, are the kept
+    inner neurons and heads of each source layer, `cross` those of the attention to the encoder. A missing entry means
+    that all are kept, or that none can be chosen; `why_not` then has the reason for a stack's heads.
     """
 
     source: PreTrainedModel
@@ -43,9 +43,9 @@ class Cut:
     why_not: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str, tensor: Tensor, shape: torch.Size) -> Tensor | None:
-        """What a student's tensor of this shape keeps of the source's; `name` is the source's, from its base model on.
+        """The slice of a source's tensor in the shape of the student's, or None if there is none.
 
-        None where the one cannot be cut to the other.
+        `name` is the tensor's name in the source, from its base model on.
         """
         axes = axes_of(self.source, name, tensor.dim())
         for axis, what in enumerate(axes):
@@ -67,14 +67,14 @@ class Cut:
         return attention[stack][layer].of(what.removeprefix("cross ")) if stack in attention else None
 
     def in_words(self, stacks: Collection[str]) -> str:
-        """What is kept of the model and of the layers of these stacks; the words of all stacks where they agree."""
+        """A description of what is kept of the model and of the layers of these stacks."""
         ours, theirs = sizes(self.student.config).width, sizes(self.source.config).width
         parts = [f"{ours} of {theirs} dimensions"] if ours != theirs else []
-        said = {stack: self._stack_in_words(stack) for stack in stacks}
-        if len(set(map(tuple, said.values()))) == 1:
-            parts += next(iter(said.values()))
+        words = {stack: self._stack_in_words(stack) for stack in stacks}
+        if len(set(map(tuple, words.values()))) == 1:
+            parts += next(iter(words.values()))
         else:
-            parts += [f"in the {stack} {' and '.join(some)}" for stack, some in said.items() if some]
+            parts += [f"in the {stack} {' and '.join(some)}" for stack, some in words.items() if some]
         return f"{', '.join(parts[:-1])} and {parts[-1]}" if len(parts) > 1 else "".join(parts)
 
     def _stack_in_words(self, stack: str) -> list[str]:
@@ -92,10 +92,11 @@ class Cut:
 def make_cut(
     student: PreTrainedModel, source: Loaded, layers: Mapping[str, Sequence[int]], importance: Importance
 ) -> Cut:
-    """Choose what a student of the source's family keeps; `layers` are those of the source it copies, by stack.
+    """Choose the dimensions, heads and inner neurons that a student of the source's family keeps.
 
-    Chosen are the most active dimensions, heads and inner neurons, and they stay in their order. Heads are chosen layer
-    by layer, except where all layers share a bias for each head: those keep the same heads.
+    These are the most active ones, in their original order. Heads are chosen layer by layer, except where all layers
+    share a position bias per head and so keep the same heads. `layers` are the source layers that the student copies,
+    by stack.
     """
     theirs, width = source.model, sizes(student.config).width
     inner: dict[str, Sequence[Tensor]] = {}

@@ -1,4 +1,4 @@
-"""Where a stack of layers keeps what it is made of, and the stacks of the models that write text."""
+"""The paths of the modules of a stack, and the stacks of the supported text generators."""
 
 from __future__ import annotations
 
@@ -10,19 +10,32 @@ __all__ = ["GENERATORS", "Generator", "Layout"]
 
 @dataclass(frozen=True, kw_only=True)
 class Layout:
-    """Paths inside a stack, from the base model on; those of maps, `head_norms` and `bias` from a layer on.
+    """The paths of the modules of a stack, and properties of its attention.
 
-    `module` runs the layers and returns the last state ("" is the base model itself), after `norm` where there is one.
-    `embeddings` make state 0. `projections` are the query, key and value maps of the layers' self attention, one and
-    the same map where it is `fused`; `cross` those of a decoder's attention to the encoder; `more_queries` and
-    `more_keys` further maps to all heads, of relative positions. `attended` and `cross_attended` are the maps that take
-    the heads' outputs, side by side, back to the width. `to_inner` are the maps into the inner (feed-forward) width,
-    those of them that a model has, `from_inner` the one out of it. A map's weight is [out, in], or [in, out] where
-    `transposed`. `head_norms` normalise queries and keys head by head, `rotary` turns them by their positions: both
-    after the projections. `bias` is where the first layer keeps what all layers add to their scores, `head_bias` where
-    the stack does, from the base model on: a column for each head. The softmax receives QK^T / sqrt(d), QK^T where not
-    `scaled`, plus a bias, and nothing else where `plain_scores`. A `shared` stack is one module, applied again and
-    again. From the module `alone` of a classifier's layer on no token sees another.
+    Paths start at the base model; those of linear maps, `head_norms`, `bias` and `alone` start at a layer.
+
+    Attributes:
+        module: runs the layers and returns the last hidden state ("" is the base model itself).
+        layers: the list of layers.
+        projections: the query, key and value maps of the self-attention, the same path three times where `fused`.
+        attended: the output map of the self-attention.
+        to_inner: the maps into the inner (feed-forward) width; a model may have only some of them.
+        from_inner: the map out of the inner width.
+        embeddings: compute hidden state 0.
+        norm: the norm after the last layer.
+        cross, cross_attended: the same maps of a decoder's attention to the encoder.
+        more_queries, more_keys: further maps to all heads, of relative positions.
+        fused: whether queries, keys and values have one map.
+        transposed: whether the weight of a map is [in, out] instead of [out, in].
+        head_bias: position biases in the stack, with a column for each head; from the base model on.
+        head_norms: normalise queries and keys of each head, after the projections.
+        rotary: whether queries and keys get a rotary position embedding, after the projections.
+        bias: position biases in the first layer, which all layers use.
+        scaled: whether the scores are QK^T / sqrt(d) instead of QK^T.
+        plain_scores: whether the scores are that product, plus a bias, and nothing else.
+        causal: whether tokens attend to earlier tokens only.
+        shared: whether all layers are one module that is applied repeatedly.
+        alone: the first module of a classifier's layer after its attention, from which on tokens are independent.
     """
 
     module: str
@@ -52,9 +65,9 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Generator:
-    """A family of models that write text: its stacks, and how its configuration names the sizes of each.
+    """A family of text generators: its stacks, and the names of each stack's sizes in the configuration.
 
-    The names are those of `Sizes`; one that a family does not have is left out.
+    The keys are the fields of `Sizes`; those that a family does not have are left out.
     """
 
     stacks: Mapping[str, Layout]
@@ -62,7 +75,7 @@ class Generator:
 
     @property
     def kind(self) -> str:
-        """`encoder-decoder` or `decoder`."""
+        """The kind of the family: `encoder-decoder` or `decoder`."""
         return "encoder-decoder" if len(self.stacks) > 1 else "decoder"
 
 
@@ -72,7 +85,7 @@ def _maps(path: str, *names: str) -> tuple[str, str, str]:
 
 
 def _t5_inner(path: str) -> tuple[str, ...]:
-    """One map, or two where it is gated."""
+    """The paths of the inner map: `wi`, or `wi_0` and `wi_1` where it is gated."""
     return tuple(f"{path}.DenseReluDense.{name}" for name in ("wi", "wi_0", "wi_1"))
 
 
@@ -195,4 +208,4 @@ GENERATORS: dict[str, Generator] = {
     ),
     "t5": _T5,
 }
-"""SmolLM and its like are of the llama type."""
+"""The supported text generators by model type; SmolLM and similar models have the type llama."""

@@ -1,4 +1,4 @@
-"""Build a smaller model and initialise it from teacher layers, from a checkpoint, or at random."""
+"""Build a smaller classifier and initialise it from teacher layers, from a checkpoint, or at random."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class StudentShape:
-    """What the student should be; None means as the source has it.
+    """The sizes asked for of a student; None means as in the source.
 
-    `layers` is the depth of every stack; that of an encoder-decoder's stacks can be named one by one.
+    `layers` is the depth of every stack; an encoder-decoder's stacks may have different depths.
     """
 
     layers: int | None = None
@@ -44,7 +44,7 @@ class StudentShape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Student:
-    """A new student and, in words, where its weights came from; `layers` are those it copies of each stack."""
+    """A new student, a description of where its weights come from, and the source layers it copies of each stack."""
 
     model: PreTrainedModel
     origin: tuple[str, ...]
@@ -52,7 +52,7 @@ class Student:
 
 
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
-    """The student's sizes, checked against the model it is made from; every error is reported."""
+    """The student's sizes, checked against the model it is made from; all errors are reported together."""
     has, errors = sizes(source), ErrorList()
     width, layers = shape.width or has.width, has.layers if shape.layers is None else shape.layers
     # Keep the size of a head where only the width is given.
@@ -71,7 +71,7 @@ def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> S
 def choose_layers(
     choice: str, count: int, layers: int, importance: Importance | None = None, stack: str = "encoder"
 ) -> list[int]:
-    """The 1-based source layers a student of `count` layers copies; `important` ones need to have been measured.
+    """The 1-based source layers that a student of `count` layers copies; `important` needs a measured `importance`.
 
     >>> choose_layers("even", 3, 12), choose_layers("first", 3, 12), choose_layers("last", 3, 12)
     ([4, 8, 12], [1, 2, 3], [10, 11, 12])
@@ -87,13 +87,13 @@ def choose_layers(
 
 
 def influence_line(importance: Importance, stack: str = "encoder", of: str = "") -> str:
-    """How much each layer changes the states, in words."""
-    said = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(importance.influence[stack], 1))
-    return f"block influence of the {of}layers on {importance.texts} training texts: {said}"
+    """A line with the block influence of each layer."""
+    values = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(importance.influence[stack], 1))
+    return f"block influence of the {of}layers on {importance.texts} training texts: {values}"
 
 
 def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrainedConfig) -> PreTrainedConfig:
-    """The source's configuration in other sizes, with the teacher's labels; naming the labels sets their number too."""
+    """The source's configuration with other sizes and the teacher's labels, which set the number of labels too."""
     config = copy.deepcopy(source)
     config.num_hidden_layers = wanted.layers
     config.hidden_size = wanted.width
@@ -124,14 +124,12 @@ def build(
     importance: Importance | None = None,
     seed: int = 0,
 ) -> Student:
-    """A student of the source's family with `wanted` sizes; labels and type of head are the teacher's.
+    """Build a student of the source's family, with the teacher's labels and type of head, and a new classifier.
 
-    The classifier is always new.
-
-    `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and what
-    the layers share (relative positions) are copied too. `importance` is the source's: `important` needs it, and with
-    it a narrower student has slices of the source's weights, without it copies of what has the same shape. ALBERT's
-    layers are one module: it is copied whole, whichever layers are chosen.
+    `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and
+    weights that layers share (relative positions) are copied too. `importance` is the source's; `important` needs it.
+    With it a narrower student gets slices of the source's weights, without it copies of those of the same shape.
+    ALBERT's layers are one module, which is copied whichever layers are chosen.
     """
     config = source.model.config
     has = sizes(config)
@@ -148,7 +146,7 @@ def build(
 
 
 def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
-    """A student that is another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
+    """Build a student from another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
     wanted, depth = sizes(checkpoint.model.config), sizes(teacher.model.config).layers
     errors = ErrorList()
     if layers is not None and layers != wanted.layers:

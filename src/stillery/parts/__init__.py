@@ -1,4 +1,4 @@
-"""Parts: the plain functions that recipes are composed of; no part imports another."""
+"""Parts: the plain functions that methods are composed of (pairings, distances, projections, ...)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["load"]
 
 @cache
 def load() -> None:
-    """Have every part declared: those of this room, and those of packages that are installed to provide more."""
+    """Import all modules of parts, so that every part is declared: stillery's own and those of installed packages."""
     for info in pkgutil.iter_modules(__path__):
         importlib.import_module(f"{__name__}.{info.name}")
     for plugin in plugins(PARTS):
@@ -22,7 +22,7 @@ def load() -> None:
             importlib.import_module(plugin.module)
         except UserError:
             raise
-        except Exception as error:  # code of others may fail in any way; it is said in one line
+        except Exception as error:  # a package's own code may raise anything
             raise UserError(
                 f"the installed parts {plugin.name} ({plugin.module}) cannot be loaded: {type(error).__name__}: {error}"
             ) from None

@@ -1,4 +1,4 @@
-"""Precision of what is measured."""
+"""The precision that losses are computed in."""
 
 from __future__ import annotations
 
@@ -9,5 +9,5 @@ __all__ = ["wide"]
 
 
 def wide(values: Tensor) -> Tensor:
-    """At least single precision: half precision is widened, double precision stays."""
+    """The values in single precision, or in double precision if they already are."""
     return values.to(torch.promote_types(values.dtype, torch.float32))

@@ -1,4 +1,4 @@
-"""Contrast with a memory bank: CoDIR."""
+"""Contrastive loss with a memory bank: CoDIR."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from stillery.parts._wide import wide
-from stillery.recipe import Around, Batched, Clock
+from stillery.recipe import Clock, CriterionBatch, CriterionSizes
 
 __all__ = ["Bank", "drawn_rows"]
 
 
 class Bank(nn.Module):
-    """InfoNCE of student states against teacher states kept of other examples, keyed by the example's place.
+    """InfoNCE of student states against a memory bank of teacher states, which has a row for each training example.
 
-    Both sides are mapped to `width` and scaled to unit length. The bank starts with random rows; an example's row is
-    the teacher's side of the last step that saw it. It is state: changed once per optimiser step and saved with it.
-    Which rows an example is held against depends on the step and on its place, not on who shares its batch.
+    Both sides are projected to `width` and normalised. The bank starts with random rows; a step replaces the rows of
+    its examples by their teacher states. The bank is state: it is updated once per optimiser step and saved with the
+    run. The negatives of an example depend on the step and on its index, not on the batch composition.
     """
 
     rows: Tensor
@@ -28,19 +28,25 @@ class Bank(nn.Module):
     one_class = True
 
     def __init__(
-        self, around: Around, *, width: int = 128, negatives: int = 100, temperature: float = 0.07, bias: bool = False
+        self,
+        around: CriterionSizes,
+        *,
+        width: int = 128,
+        negatives: int = 100,
+        temperature: float = 0.07,
+        bias: bool = False,
     ) -> None:
         super().__init__()
         self.negatives, self.temperature = negatives, temperature
         self.student = nn.Linear(around.student[0], width, bias=bias)
         self.teacher = nn.Linear(sum(around.teacher[0]), width, bias=bias)
         self.register_buffer("rows", F.normalize(torch.randn(around.examples, width), dim=-1))
-        # NaN is no label: it differs from every other.
+        # NaN stands for no label yet: it differs from every label.
         self.register_buffer("labels", torch.full((around.examples,), torch.nan))
         self.seen: list[tuple[Tensor, Tensor, Tensor]] = []
 
-    def forward(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], batch: Batched) -> Tensor:
-        """-log of the share the own teacher has among it and the negatives, mean over the batch."""
+    def forward(self, pairs: Sequence[tuple[Tensor, Sequence[Tensor]]], batch: CriterionBatch) -> Tensor:
+        """Cross entropy of the own teacher state against the negatives, mean over the batch."""
         (ours, theirs), labels = pairs[0], batch.labels
         student = F.normalize(wide(self.student(ours)), dim=-1)
         teacher = F.normalize(wide(self.teacher(torch.cat(list(theirs), dim=-1))), dim=-1)
@@ -50,7 +56,7 @@ class Bank(nn.Module):
         same = drawn == batch.index[:, None]
         if labels is not None:
             same |= self.labels[drawn] == labels.to(self.labels.dtype)[:, None]
-        # A row of the same label, or of the example itself, is no negative.
+        # Rows of the same label, or of the example itself, are not negatives.
         others = others.masked_fill(same, -torch.inf)
         scores = torch.cat([own, others], dim=-1) / self.temperature
         if self.training:
@@ -60,7 +66,7 @@ class Bank(nn.Module):
 
     @torch.no_grad()
     def update(self, new_epoch: bool) -> None:
-        """Put what this step saw into the bank, the same in every process."""
+        """Write the teacher states of this step into the bank, the same in every process."""
         for index, rows, labels in _from_all(self.seen):
             self.rows[index.to(self.rows.device)] = rows.to(self.rows)
             self.labels[index.to(self.rows.device)] = labels.to(self.labels)
@@ -68,10 +74,10 @@ class Bank(nn.Module):
 
 
 def drawn_rows(clock: Clock, index: Tensor, count: int, *, below: int) -> Tensor:
-    """Numbers from 0 to `below` at random, [examples, count]: a pure function of the clock and an example's place.
+    """Random row numbers below `below`, [examples, count]: a pure function of the clock and of the example's index.
 
-    A generator would give them out in the order of a batch, so how a step is cut would change them. This is splitmix64
-    counting from a start of the step's own.
+    A random generator would draw them in the order of a batch, so micro-batches would change them. This is splitmix64
+    as a counter-based generator, with a seed for each step.
     """
     (start,) = np.random.SeedSequence([clock.seed, clock.step]).generate_state(1, np.uint64)
     counted = index[:, None] * count + torch.arange(count, device=index.device)
@@ -83,17 +89,18 @@ def drawn_rows(clock: Clock, index: Tensor, count: int, *, below: int) -> Tensor
 
 
 def _signed(number: int) -> int:
-    """The 64 bits of a number as torch has them."""
+    """An unsigned 64-bit number as torch's signed one with the same bits."""
     return number - 2**64 if number >= 2**63 else number
 
 
 def _shifted(numbers: Tensor, by: int) -> Tensor:
-    """Shifted to the right with zeros coming in, where torch repeats the sign."""
+    """A logical shift to the right; torch has the arithmetic one."""
     shifted: Tensor = (numbers >> by) & (2 ** (64 - by) - 1)
     return shifted
 
 
 def _from_all(seen: list[tuple[Tensor, Tensor, Tensor]]) -> list[tuple[Tensor, Tensor, Tensor]]:
+    """The batches of all processes."""
     if not (torch.distributed.is_available() and torch.distributed.is_initialized()):
         return seen
     mine = [tuple(part.cpu() for part in one) for one in seen]

@@ -1,4 +1,4 @@
-"""The words a user chooses parts by, as the parts declare them: read from their source, which loads no tensor code."""
+"""The names of the parts that the command line offers, read from their source without importing torch."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One target out of several teacher layers."""
+"""Combinations of several teacher layers into one target."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from stillery import declare
 __all__ = ["attend"]
 
 
-@declare.combination("attend", "teacher layers weighed by the softmax of their dot products with the student")
+@declare.combination("attend", "teacher layers weighted by the softmax of their dot products with the student")
 def attend(student: Tensor, teachers: Sequence[Tensor], *, scale: bool = False, detach: bool = False) -> Tensor:
-    """ALP-KD: the teacher layers' rows, weighed by the softmax of their dot products with the student's row.
+    """ALP-KD: the mean of the teacher layers, weighted by the softmax of their dot products with the student.
 
     e_jk = softmax_k(h_Sj . h_Tk); the target is sum_k e_jk h_Tk. `scale` divides the products by the square root of
     the width, `detach` keeps the gradient from flowing through the weights.

@@ -1,15 +1,14 @@
-"""How far two representations are apart: the one place for masks and reductions.
+"""Distances of student and teacher representations, with masks and reductions.
 
 Every distance takes `student` and `teacher` of one shape and returns a scalar. A *row* is the last axis: a state
-`[batch, width]`, a token's state `[batch, tokens, width]`, or a token's scores over other tokens
-`[batch, heads, tokens, keys]`. `mask` `[batch, tokens]` is 1 on real tokens: other rows never count. `key_mask`, for
-scores, is 1 on the keys that count: `[batch, keys]`, or any shape that spreads over the scores. Reductions:
+`[batch, width]`, a token's state `[batch, tokens, width]`, or a token's scores over keys
+`[batch, heads, tokens, keys]`. `mask` `[batch, tokens]` is 1 on real tokens; the other rows are left out. `key_mask`,
+for scores, is 1 on the keys that count: `[batch, keys]`, or any shape that broadcasts to the scores. Reductions:
 
 - `mean`: mean over all valid elements;
-- `batchmean`: sum over the row, then mean over valid rows;
-- `rowmean`: mean over the valid elements of each row, then over valid rows, so that short rows count as much as long
-  ones;
-- `sum`: sum over everything valid;
+- `batchmean`: sum over each row, then mean over valid rows;
+- `rowmean`: mean over the valid elements of each row, then over valid rows, so that all rows count the same;
+- `sum`: sum over all valid elements;
 - `batchmean_twice`: `batchmean` divided by the batch size once more, as the released layer-selection code does for
   BERT. It depends on the batch size.
 """
@@ -36,20 +35,20 @@ __all__ = [
     "released_attention_mse",
 ]
 
-# Rows shorter than this are not made longer than they are by it.
-_LEAST = 1e-12
+_LEAST_NORM = 1e-12
+"""Lower bound of the norm when rows are normalised."""
 
 REDUCTIONS = (
     declare.reduction("mean", "mean over all valid elements", over="elements"),
     declare.reduction("batchmean", "sum over the row, then mean over valid rows", over="rows"),
-    declare.reduction("rowmean", "mean of each row, then over valid rows: short rows count as much", over="rows"),
-    declare.reduction("sum", "sum over everything valid", over=None),
+    declare.reduction("rowmean", "mean of each row, then over valid rows: all rows count the same", over="rows"),
+    declare.reduction("sum", "sum over all valid elements", over=None),
     declare.batch_reduction("batchmean_twice", "batchmean divided by the batch size", over="rows"),
 )
 
 
 def _keys(scores: Tensor, key_mask: Tensor) -> Tensor:
-    """The key mask spread over the scores; `[batch, keys]` gets axes for heads and tokens."""
+    """The key mask in the shape of the scores; `[batch, keys]` gets axes for heads and tokens."""
     valid = key_mask.to(torch.bool)
     if valid.ndim == 2 and scores.ndim > 2:
         valid = valid.reshape(valid.shape[0], *(1,) * (scores.ndim - 2), valid.shape[1])
@@ -57,19 +56,19 @@ def _keys(scores: Tensor, key_mask: Tensor) -> Tensor:
 
 
 def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tensor) -> Tensor:
-    """Reduce the sums of rows to a scalar, leaving masked rows out.
+    """Reduce row sums to a scalar, without masked rows.
 
-    `width` is the number of elements a row holds: one number, or one per row where keys are masked.
+    `width` is the number of valid elements in a row: one number, or one per row where keys are masked.
     """
     if mask is None and isinstance(width, int):
         return _reduce_all(rows.sum(), reduction, tuple(rows.shape), width)
     _known(reduction)
     valid = torch.ones_like(rows, dtype=torch.bool)
     if mask is not None:
-        # Scores have an axis for heads that a mask of tokens has not.
+        # Scores have an axis for heads that a mask of tokens does not have.
         spread = mask.unsqueeze(1) if mask.ndim == 2 and rows.ndim == 3 else mask
         valid = spread.to(torch.bool).expand_as(rows)
-    # where, not multiplication: a masked row may hold inf or nan.
+    # Selected, not multiplied: a masked row may hold inf or nan.
     total = torch.where(valid, rows, rows.new_zeros(())).sum()
     if reduction == "sum":
         return total
@@ -84,9 +83,9 @@ def _reduce(rows: Tensor, mask: Tensor | None, reduction: str, width: int | Tens
 
 
 def _reduce_all(total: Tensor, reduction: str, rows: tuple[int, ...], width: int, squared: int = 1) -> Tensor:
-    """Reduce the sum of everything, where everything counts: how much that is needs no counting.
+    """Reduce the sum over all elements where none is masked, so that the counts follow from the shape.
 
-    `squared` is by how much the elements' squares are too large.
+    The sum is divided by `squared` too, the factor by which the squared elements are too large.
     """
     count = max(math.prod(rows), 1)
     by = {"sum": 1, "mean": count * width, "rowmean": count * width, "batchmean": count}
@@ -109,10 +108,10 @@ def mse(
     reduction: str = "mean",
     key_mask: Tensor | None = None,
 ) -> Tensor:
-    """Squared error of two sets of rows.
+    """Squared error of the elements.
 
-    Layer selection, L_hid: `mean` is the form of its BART and T5 code (and our default), `batchmean_twice` of its
-    BERT code. On attention scores this is TinyBERT's L_attn (eq. 7).
+    Layer selection, L_hid: `mean` is the form of its BART and T5 code (and the default here), `batchmean_twice` that of
+    its BERT code. On attention scores this is TinyBERT's L_attn (eq. 7).
     """
     if mask is None and key_mask is None:
         total = F.mse_loss(wide(student), wide(teacher), reduction="sum")
@@ -124,29 +123,29 @@ def mse(
     return _reduce(torch.where(keys, squares, 0.0).sum(-1), mask, reduction, keys.sum(-1))
 
 
-@declare.distance("normalised-mse", "squared error of rows of unit length: 2 - 2 cos of each", rowwise=True)
+@declare.distance("normalised-mse", "squared error of rows scaled to unit length: 2 - 2 cos of each", rowwise=True)
 def normalised_mse(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """Squared error after scaling each row to unit length: PKD, L_PT (eq. 7); RAIL-KD (eq. 2).
 
     Per row the sum is 2 - 2 cos, between 0 and 4. PKD's paper writes the sum; its released code, and beta of 10 to
-    1000, mean the `mean` over all elements. A row of zeros stays one.
+    1000, mean the `mean` over all elements. A row of zeros stays zero.
     """
     width = student.shape[-1]
-    # Rows of mean square 1, not of sum 1: on a GPU that is one operation, and one for its gradient.
-    ours, theirs = (F.rms_norm(wide(rows), (width,), eps=_LEAST**2 / width) for rows in (student, teacher))
+    # RMS norm gives rows a mean square of 1 instead of a sum of 1; on a GPU it is one kernel each way.
+    ours, theirs = (F.rms_norm(wide(rows), (width,), eps=_LEAST_NORM**2 / width) for rows in (student, teacher))
     if mask is None:
         total = F.mse_loss(ours, theirs, reduction="sum")
         return _reduce_all(total, reduction, tuple(student.shape[:-1]), width, squared=width)
     return mse(ours, theirs, mask, reduction) / width
 
 
-@declare.distance("cosine", "1 - cos of each pair of rows", over="rows", rowwise=True)
+@declare.distance("cosine", "1 - cosine of each pair of rows", over="rows", rowwise=True)
 def cosine(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
-    """1 - cos of each pair of rows, as DistilBERT's L_cos; a row is one element, so `mean` and `batchmean` agree."""
+    """1 - cosine of each pair of rows, as DistilBERT's L_cos; a row is one element, so `mean` and `batchmean` agree."""
     return _reduce(1 - F.cosine_similarity(wide(student), wide(teacher), dim=-1), mask, reduction, 1)
 
 
-@declare.distance("kl", "KL(teacher || student) of scores softmaxed over the keys", over="rows")
+@declare.distance("kl", "KL(teacher || student) of the softmax of scores over the keys", over="rows")
 def kl(
     student_scores: Tensor,
     teacher_scores: Tensor,
@@ -154,17 +153,17 @@ def kl(
     key_mask: Tensor | None = None,
     reduction: str = "batchmean",
 ) -> Tensor:
-    """KL(teacher || student) of scores softmaxed over the last axis, masked keys excluded, mean over valid rows.
+    """KL(teacher || student) of the softmax of scores over the last axis without masked keys, mean over valid rows.
 
-    CR-ILD's L_MHA (eq. 1) and MiniLM's relation losses. The released CR-ILD code takes the cross entropy instead: the
-    same gradient, a minimum above zero.
+    CR-ILD's L_MHA (eq. 1) and MiniLM's relation losses. The released CR-ILD code uses the cross entropy instead, which
+    has the same gradient.
     """
     if reduction == "mean":
-        reduction = "batchmean"  # the divergence of a row is one number
+        reduction = "batchmean"  # the divergence of a row is one element
     student, teacher = wide(student_scores), wide(teacher_scores)
     if key_mask is not None:
         keys = _keys(student, key_mask)
-        # Finite, so that a row without any key has no nan and a gradient of zero.
+        # Finite, so that a row without any key has a gradient of zero instead of nan.
         lowest = torch.finfo(student.dtype).min
         student, teacher = torch.where(keys, student, lowest), torch.where(keys, teacher, lowest)
     log_student, log_teacher = F.log_softmax(student, dim=-1), F.log_softmax(teacher, dim=-1)
@@ -207,8 +206,8 @@ def released_attention_mse(
 ) -> Tensor:
     """TinyBERT's released form: masked scores set to 0 on both sides, mean over everything, padding included.
 
-    A score counts as masked where it is at most -100, as that code finds the mask it has added, or by `key_mask`. It
-    depends on how much padding a batch has. `mask` and `reduction` are not looked at.
+    A score counts as masked where it is at most -100, which is how that code finds the mask it added, or by
+    `key_mask`. It depends on the padding of a batch. `mask` and `reduction` are ignored.
     """
     ours, theirs = (torch.where(scores <= -100, 0.0, scores) for scores in (wide(student), wide(teacher)))
     squares = (ours - theirs).square()
@@ -218,7 +217,7 @@ def released_attention_mse(
 
 
 @declare.distance(
-    "contrastive", "InfoNCE against the other rows of the batch, on which it depends", over="rows", together=True
+    "contrastive", "InfoNCE against the other rows of the batch: depends on its composition", over="rows", together=True
 )
 def contrastive(
     student: Tensor,
@@ -228,9 +227,9 @@ def contrastive(
     *,
     temperature: float = 0.07,
 ) -> Tensor:
-    """InfoNCE against the rest of the batch: each student row should be nearest to its own teacher row.
+    """InfoNCE against the other rows of the batch: each student row should be nearest to its own teacher row.
 
-    Rows are scaled to unit length. It depends on who shares a batch, so accumulation changes it.
+    Rows are scaled to unit length. It depends on the batch composition, so gradient accumulation changes it.
     """
     rows, others = (F.normalize(wide(rows), dim=-1) for rows in (student, teacher))
     if mask is not None:

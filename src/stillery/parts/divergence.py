@@ -1,6 +1,7 @@
-"""Matching of predictions. Every function takes logits [batch, classes] and returns the mean over the batch.
+"""Divergences of student and teacher predictions.
 
-`square` multiplies by T^2, which keeps the gradient's scale independent of the temperature T.
+Every function takes logits [batch, classes] and returns the mean over the batch. `square` multiplies by T^2, which
+keeps the scale of the gradient independent of the temperature T.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ __all__ = ["DIVERGENCES", "js", "kl", "logit_mse", "per_label", "reverse_kl", "s
 
 
 def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Logarithms of the softened predictions."""
+    """Log-probabilities of both models at the temperature."""
     return (
         F.log_softmax(wide(student) / temperature, dim=-1),
         F.log_softmax(wide(teacher) / temperature, dim=-1),
@@ -27,7 +28,7 @@ def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Ten
 
 
 def _mean_row(terms: Tensor, temperature: float, square: bool) -> Tensor:
-    """Terms [batch, classes] added up, mean over the batch."""
+    """The sum of terms [batch, classes] over the classes, mean over the batch."""
     return terms.sum() * ((temperature**2 if square else 1.0) / max(len(terms), 1))
 
 
@@ -40,7 +41,7 @@ def kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0,
 
 @declare.divergence("reverse-kl", "KL(student || teacher): seeks one of the teacher's modes")
 def reverse_kl(student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True) -> Tensor:
-    """KL(student || teacher): seeks one of the teacher's modes."""
+    """KL(student || teacher) of the softened predictions: seeks one of the teacher's modes."""
     student, teacher = _softened(student_logits, teacher_logits, temperature)
     return _mean_row(student.exp() * (student - teacher), temperature, square)
 
@@ -82,12 +83,12 @@ def per_label(
     temperature: float = 1.0,
     square: bool = True,
 ) -> Tensor:
-    """A divergence where every output is a yes or no of its own: of each label's two outcomes, mean over labels.
+    """A divergence of several binary labels: of the two classes of each label, mean over labels.
 
-    Raw outputs (`mse`) are compared as they are, since a label has one.
+    A divergence of raw outputs (`mse`) compares the one output of each label as it is.
     """
-    said = declare.facts_of(divergence)
-    if said is not None and said.raw:
+    declaration = declare.facts_of(divergence)
+    if declaration is not None and declaration.raw:
         return divergence(student_logits, teacher_logits, temperature, square)
     return divergence(_yes_and_no(student_logits), _yes_and_no(teacher_logits), temperature, square)
 
@@ -98,4 +99,4 @@ def _yes_and_no(logits: Tensor) -> Tensor:
 
 
 DIVERGENCES = declare.of_module("divergence", __name__)
-"""The divergences of this file by the words a user chooses them by."""
+"""The divergences of this file by their names on the command line."""

@@ -9,17 +9,17 @@ __all__ = ["draw", "mixed_mask", "mixup"]
 
 
 def mixup(embeddings: Tensor, lam: float, partner: Tensor) -> Tensor:
-    """Lam * h_i + (1 - lam) * h_j, with j = partner[i]: embeddings [batch, ...], partner [batch].
+    """MixUp of embeddings [batch, ...]: lam * h_i + (1 - lam) * h_j with j = partner[i].
 
-    The same mix serves outputs: the consistency target is `mixup` of a layer's states or attention maps.
+    Outputs are mixed the same way: the consistency target is the `mixup` of a layer's states or attention maps.
     """
     return lam * embeddings + (1 - lam) * embeddings[partner]
 
 
 def mixed_mask(mask: Tensor, lam: float, partner: Tensor) -> Tensor:
-    """The token mask of mixed examples: the union of both, or one of them alone where lam is 1 or 0.
+    """The token mask of mixed examples: the union of both masks, or one of them alone where lam is 1 or 0.
 
-    So lam = 1 is exactly no MixUp, on ragged batches too.
+    So lam = 1 is exactly no MixUp, also for texts of different lengths.
     """
     if lam == 1:
         return mask
@@ -29,9 +29,9 @@ def mixed_mask(mask: Tensor, lam: float, partner: Tensor) -> Tensor:
 def draw(
     size: int, alpha: float, pairing: str, seed: tuple[int, ...], *, larger: bool = False
 ) -> tuple[float, list[int]]:
-    """Lambda of Beta(alpha, alpha), one per step, and a partner for each example; a pure function of the seed.
+    """Draw lambda from Beta(alpha, alpha), one per step, and a partner for each example; a pure function of the seed.
 
-    Partners are mutual, so that a step can be cut without parting them; of an odd number one example is its own.
+    Partners are mutual, so that micro-batches need not separate them; of an odd number one example is its own partner.
     `pairing` is `random` (the paper) or `reverse` (the released code: the batch in reversed order); `larger` takes
     max(lambda, 1 - lambda) as the released code does.
     """
@@ -39,7 +39,7 @@ def draw(
     lam = float(random.beta(alpha, alpha))
     partners = np.arange(size)[::-1].copy()
     if pairing == "random":
-        # In any order the first meets the last, the second the last but one, and so on.
+        # In a random order, the first is paired with the last, the second with the last but one, and so on.
         order = random.permutation(size)
         partners[order] = order[::-1]
     return (max(lam, 1 - lam) if larger else lam), partners.tolist()

@@ -1,6 +1,7 @@
-"""Which layers meet: plain functions (student layers, teacher layers, clock) -> [(student, teacher), ...].
+"""Pairings: which teacher layer each student layer is matched with.
 
-Layers are 1-based and 0 is the embedding output. Options come as keywords; fix them with `functools.partial`.
+A pairing is a function (student layers M, teacher layers N, clock) -> [(student layer, teacher layer), ...]. Layers are
+1-based and 0 is the embedding output. Options are keywords; fix them with `functools.partial`.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from itertools import pairwise
 from typing import Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from stillery import declare
 from stillery.errors import UserError
@@ -19,7 +20,6 @@ from stillery.recipe import Clock, Pairs
 
 __all__ = [
     "PARTITIONS",
-    "all_to_all",
     "all_to_one",
     "all_together",
     "block",
@@ -37,7 +37,6 @@ __all__ = [
     "skip",
     "together",
     "top",
-    "transport_plan",
     "uniform",
 ]
 
@@ -57,7 +56,7 @@ def _matched(teachers: Sequence[int], embedding: bool) -> Pairs:
 
 @declare.pairing("forward", "student layer i with teacher layer ceil(i N / M)")
 def forward(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
-    """Layer selection, forward: student layer i meets teacher layer ceil(i * N / M).
+    """Layer selection, forward: student layer i is matched with teacher layer ceil(i * N / M).
 
     >>> forward(3, 12, Clock())
     [(0, 0), (1, 4), (2, 8), (3, 12)]
@@ -67,7 +66,7 @@ def forward(student_layers: int, teacher_layers: int, clock: Clock, *, embedding
 
 @declare.pairing("reverse", "the teacher layers of forward in opposite order")
 def reverse(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
-    """Layer selection, reverse: the forward teacher layers in opposite order; the embedding pair stays.
+    """Layer selection, reverse: the teacher layers of forward in opposite order; the embedding pair stays.
 
     >>> reverse(3, 12, Clock())
     [(0, 0), (1, 12), (2, 8), (3, 4)]
@@ -77,9 +76,9 @@ def reverse(student_layers: int, teacher_layers: int, clock: Clock, *, embedding
 
 @declare.pairing("random", "the teacher layers of forward in an order drawn from the seed")
 def fixed_random(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
-    """Layer selection, random: one permutation of the forward teacher layers, drawn from the seed, kept for the run.
+    """Layer selection, random: one permutation of the teacher layers of forward, drawn from the seed, kept for the run.
 
-    Not resampled per epoch and not sorted: that is RAIL-KD's choice, another part.
+    It is not drawn anew each epoch and not sorted, unlike RAIL-KD's (`random_each_epoch`).
     """
     order = np.random.default_rng([clock.seed, 0x1A7E5]).permutation(student_layers)
     teachers = even_layers(student_layers, teacher_layers)
@@ -88,10 +87,10 @@ def fixed_random(student_layers: int, teacher_layers: int, clock: Clock, *, embe
 
 @declare.pairing("all-to-one", "every student layer with teacher layer N // 2")
 def all_to_one(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = True) -> Pairs:
-    """Layer selection, all to one: every student state, embedding included, meets teacher layer N // 2.
+    """Layer selection, all to one: every student layer, embedding included, is matched with teacher layer N // 2.
 
-    The released code fixes layer 6 of 12 for encoders and N // 2 for the 36-layer decoder; N // 2 covers both. A
-    one-layer teacher has no middle below its only layer, so that layer is taken.
+    The released code has layer 6 of 12 for encoders and N // 2 for the 36-layer decoder; N // 2 covers both. Of a
+    one-layer teacher it is that layer.
 
     >>> all_to_one(3, 12, Clock())
     [(0, 6), (1, 6), (2, 6), (3, 6)]
@@ -102,7 +101,7 @@ def all_to_one(student_layers: int, teacher_layers: int, clock: Clock, *, embedd
 
 @declare.pairing("skip", "layers 1..M-1 with every (N // M)th teacher layer")
 def skip(student_layers: int, teacher_layers: int, clock: Clock, *, include_last: bool = False) -> Pairs:
-    """PKD-skip and ILD-RTC: student layers 1..M-1 meet floor(N / M) * m; `include_last` adds (M, N).
+    """PKD-skip and ILD-RTC: student layer m of 1..M-1 with teacher layer floor(N / M) * m; `include_last` adds (M, N).
 
     >>> skip(6, 12, Clock()), skip(3, 12, Clock()), skip(8, 12, Clock())[-1]
     ([(1, 2), (2, 4), (3, 6), (4, 8), (5, 10)], [(1, 4), (2, 8)], (7, 7))
@@ -114,7 +113,7 @@ def skip(student_layers: int, teacher_layers: int, clock: Clock, *, include_last
 
 @declare.pairing(None, "layers 1..M-1 with the teacher's last ones")
 def top(student_layers: int, teacher_layers: int, clock: Clock, *, include_last: bool = False) -> Pairs:
-    """ILD-RTC's comparison (its Table 9): student layers 1..M-1 meet N-M+1..N-1; `include_last` adds (M, N).
+    """ILD-RTC, Table 9: student layers 1..M-1 with teacher layers N-M+1..N-1; `include_last` adds (M, N).
 
     >>> top(6, 12, Clock(), include_last=True)
     [(1, 7), (2, 8), (3, 9), (4, 10), (5, 11), (6, 12)]
@@ -125,7 +124,7 @@ def top(student_layers: int, teacher_layers: int, clock: Clock, *, include_last:
 
 @declare.pairing("last", "layers 1..M-1 with the teacher's last ones but one")
 def last(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """PKD-last: student layers 1..M-1 meet teacher layers N-M+1..N-1.
+    """PKD-last: student layers 1..M-1 with teacher layers N-M+1..N-1.
 
     >>> last(6, 12, Clock()), last(3, 12, Clock())
     ([(1, 7), (2, 8), (3, 9), (4, 10), (5, 11)], [(1, 10), (2, 11)])
@@ -149,9 +148,9 @@ def embedding(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     return [(0, 0)]
 
 
-@declare.pairing(None, "all layers as one with all layers as one")
+@declare.pairing(None, "all student layers concatenated with all teacher layers concatenated")
 def all_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """CoDIR: all student layers as one meet all teacher layers as one.
+    """CoDIR: all student layers concatenated with all teacher layers concatenated.
 
     >>> all_together(2, 3, Clock())
     [((1, 2), (1, 2, 3))]
@@ -161,9 +160,10 @@ def all_together(student_layers: int, teacher_layers: int, clock: Clock) -> Pair
 
 @declare.pairing("uniform", "student layer i with teacher layer i N / M, rounded up")
 def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding: bool = False) -> Pairs:
-    """TinyBERT and U-ILD: student layer i meets teacher layer i N / M, rounded up where M does not divide N.
+    """TinyBERT and U-ILD: student layer i with teacher layer i N / M, rounded up where M does not divide N.
 
-    The released code of both has only depths that divide; rounding up is layer selection's rule, and last meets last.
+    The released code of both has only depths that divide. Rounding up is layer selection's rule, so that the last
+    layers are matched.
 
     >>> uniform(4, 12, Clock(), embedding=True), uniform(3, 8, Clock())
     ([(0, 0), (1, 3), (2, 6), (3, 9), (4, 12)], [(1, 3), (2, 6), (3, 8)])
@@ -173,11 +173,11 @@ def uniform(student_layers: int, teacher_layers: int, clock: Clock, *, embedding
 
 @declare.pairing(
     "attend",
-    "layers 1..M-1, each with all teacher layers weighed by attention",
+    "layers 1..M-1, each with all teacher layers weighted by attention",
     uses={"combine": "attend", "project": "to-teacher"},
 )
 def every_layer(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """ALP-KD: each of student layers 1..M-1 meets all of teacher layers 1..N-1 at once.
+    """ALP-KD: each of student layers 1..M-1 with all of teacher layers 1..N-1 at once.
 
     >>> every_layer(3, 4, Clock())
     [(1, (1, 2, 3)), (2, (1, 2, 3))]
@@ -199,7 +199,7 @@ def _drawn(
 
 @lru_cache(maxsize=64)
 def _some(count: int, among: tuple[int, ...], seed: tuple[int, ...]) -> tuple[int, ...]:
-    """So many of them, in ascending order; asked for in every step, and the same all epoch long."""
+    """A random choice of that many, in ascending order; cached, because every step of an epoch needs the same."""
     drawn = np.random.default_rng(seed).permutation(len(among))[:count]
     return tuple(sorted(among[j] for j in drawn))
 
@@ -208,26 +208,26 @@ def _some(count: int, among: tuple[int, ...], seed: tuple[int, ...]) -> tuple[in
 def random_each_epoch(
     student_layers: int, teacher_layers: int, clock: Clock, *, candidates: tuple[int, ...] | None = None
 ) -> Pairs:
-    """RAIL-KD, layer-wise: student layers 1..M-1 meet M-1 of teacher layers 1..N-1, drawn each epoch, ascending.
+    """RAIL-KD, layer-wise: student layers 1..M-1 with M-1 of teacher layers 1..N-1, drawn each epoch, ascending.
 
     `candidates` are other teacher layers to draw from.
     """
     return list(enumerate(_drawn(student_layers, teacher_layers, clock, candidates), start=1))
 
 
-@declare.pairing("random-together", "the same, all side by side as one")
+@declare.pairing("random-together", "random-each-epoch with the layers of each side concatenated")
 def random_together(
     student_layers: int, teacher_layers: int, clock: Clock, *, candidates: tuple[int, ...] | None = None
 ) -> Pairs:
-    """RAIL-KD, concatenated: student layers 1..M-1 side by side meet the drawn teacher layers side by side."""
+    """RAIL-KD, concatenated: student layers 1..M-1 concatenated with the drawn teacher layers concatenated."""
     if student_layers < 2:
         return []
     return [(tuple(range(1, student_layers)), _drawn(student_layers, teacher_layers, clock, candidates))]
 
 
-@declare.pairing(None, "embedding and layers as one with evenly spaced ones as one")
+@declare.pairing(None, "embedding and all student layers jointly with evenly spaced teacher layers")
 def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """Layer relations: the student's embedding and layers as one meet the teacher's evenly spaced ones as one.
+    """Layer relations (CKD, Park et al.): embedding and all student layers jointly with evenly spaced teacher layers.
 
     >>> together(2, 12, Clock())
     [((0, 1, 2), (0, 6, 12))]
@@ -237,11 +237,11 @@ def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
 
 
 PARTITIONS = ("regular", "overlap", "skip-middle", "cross")
-"""How CKD-combine cuts the teacher's layers into one block per student layer."""
+"""How CKD-combine divides the teacher's layers into one block per student layer."""
 
 
 @declare.pairing(
-    "combine", "each student layer with a block of teacher layers, side by side", uses={"project": "to-student"}
+    "combine", "each student layer with a block of teacher layers, concatenated", uses={"project": "to-student"}
 )
 def block(
     student_layers: int,
@@ -251,10 +251,10 @@ def block(
     partition: Literal["regular", "overlap", "skip-middle", "cross"] = "regular",
     partitions: tuple[tuple[int, ...], ...] | None = None,
 ) -> Pairs:
-    """CKD-combine (Wu et al., 2020): student layer m meets a block of teacher layers, laid side by side.
+    """CKD-combine (Wu et al., 2020): student layer m with a block of teacher layers, which are concatenated.
 
-    `regular` cuts the layers into M blocks, `overlap` widens each by one layer on either side. `skip-middle` and
-    `cross` are known for two student layers only; `partitions` names the blocks for other depths.
+    `regular` divides the layers into M blocks, `overlap` widens each by one layer on either side. `skip-middle` and
+    `cross` are defined for two student layers only; `partitions` names the blocks for other depths.
 
     >>> block(2, 6, Clock()), block(2, 6, Clock(), partition="overlap")
     ([(1, (1, 2, 3)), (2, (4, 5, 6))], [(1, (1, 2, 3, 4)), (2, (3, 4, 5, 6))])
@@ -288,52 +288,10 @@ def _blocks(student_layers: int, teacher_layers: int, partition: str) -> tuple[t
     return (1, half), (half + 1, teacher_layers)
 
 
-def transport_plan(cost: ArrayLike, student_weights: ArrayLike, teacher_weights: ArrayLike) -> NDArray[np.float64]:
-    """The flow [M, N] of least total cost that moves the student layers' weights to the teacher layers'.
-
-    Weights are normalised first. Solved exactly, by POT where it is installed, else by SciPy's linear programming. The
-    cheapest flow need not be the only one; its cost is.
-    """
-    costs = np.ascontiguousarray(cost, dtype=np.float64)
-    ours, theirs = (np.asarray(weights, dtype=np.float64) for weights in (student_weights, teacher_weights))
-    ours, theirs = ours / ours.sum(), theirs / theirs.sum()
-    try:
-        import ot
-    except ImportError:
-        return _linear_program(costs, ours, theirs)
-    return np.asarray(ot.emd(ours, theirs, costs), dtype=np.float64)
-
-
-def _linear_program(
-    cost: NDArray[np.float64], student: NDArray[np.float64], teacher: NDArray[np.float64]
-) -> NDArray[np.float64]:
-    from scipy.optimize import linprog
-
-    rows, columns = cost.shape
-    leaving, arriving = np.kron(np.eye(rows), np.ones(columns)), np.kron(np.ones(rows), np.eye(columns))
-    # The last condition follows from the others; left in, rounding can make the program infeasible.
-    conditions = np.vstack([leaving, arriving])[:-1]
-    largest = max(float(np.abs(cost).max()), np.finfo(np.float64).tiny)
-    solved = linprog(
-        (cost / largest).ravel(), A_eq=conditions, b_eq=np.concatenate([student, teacher])[:-1], method="highs"
-    )
-    return np.asarray(solved.x, dtype=np.float64).reshape(rows, columns)
-
-
-@declare.pairing(
-    "transport",
-    "every student layer with every teacher layer, weighed by the flow of least cost",
-    uses={"flow": ("transport", {"plan": transport_plan})},
-)
-def all_to_all(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-    """BERT-EMD: every student layer with every teacher layer, student layer by student layer; for a transport flow."""
-    return [(i, j) for i in range(1, student_layers + 1) for j in range(1, teacher_layers + 1)]
-
-
 @declare.pairing(
     "similar",
-    "each student layer with its most similar teacher layer, in order: CKA, measured once on a few texts before "
-    "training; of --init random there is nothing to measure but noise",
+    "each student layer with its most similar teacher layer (CKA), in order: measured once on a few texts before "
+    "training; a random student (--init random) gives only noise",
     needs=("similarity",),
 )
 def similar(
@@ -344,11 +302,11 @@ def similar(
     similarity: Sequence[Sequence[float]] | None = None,
     embedding: bool = False,
 ) -> Pairs:
-    """Each student layer meets its most similar teacher layer, in order: the choice of largest total similarity.
+    """Each student layer with its most similar teacher layer, in order: the choice of largest total similarity.
 
     Teacher layers ascend strictly; where the student has more layers than the teacher they may repeat. `similarity` has
-    a row for each of the student's layers and a column for each of the teacher's, the embedding output first; before it
-    is measured all layers are alike, and no run trains on that.
+    a row for each student layer and a column for each teacher layer, the embedding output first. Without it all layers
+    count as equally similar, which only checks before a run use.
 
     >>> similar(2, 4, Clock(), similarity=[[1, 0, 0, 0, 0], [0, 0.2, 0.9, 0.3, 0.1], [0, 0.1, 0.95, 0.5, 0.6]])
     [(1, 2), (2, 4)]
@@ -366,10 +324,10 @@ def similar(
 
 
 def _ascending(scores: NDArray[np.float64]) -> list[int]:
-    """The 1-based column of each row, ascending, of the largest sum; of equal ones the earliest columns."""
+    """The ascending 1-based columns, one per row, of the largest sum; the earliest where sums are equal."""
     rows, columns = scores.shape
     strictly = rows <= columns
-    # best[i, j]: the largest sum of rows i.. with all their columns from j on.
+    # best[i, j]: the largest sum of rows i and following over columns j and following.
     best = np.full((rows + 1, columns + 1), -np.inf)
     best[rows] = 0.0
     for row in reversed(range(rows)):

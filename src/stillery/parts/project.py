@@ -1,7 +1,7 @@
-"""Trainable maps between widths: the only parts with weights.
+"""Trainable linear projections between widths.
 
-A projection is built once per match from the widths of each of its pairs. It lives inside the one module that is
-trained, so the optimiser, clipping, checkpoints and every process see it; the exported student never holds it.
+A projection is built once per match from the widths of its pairs. It is part of the one module that is trained, so the
+optimiser, gradient clipping, checkpoints and every process include it; the exported student does not.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from stillery.errors import UserError
 __all__ = ["Projection", "Start", "both", "to_student", "to_teacher"]
 
 Start = Literal["literal", "same", "orthogonal"]
-"""How the maps of both sides begin."""
+"""The initialisation of the projections of both sides."""
 
 
 def _maps(sources: Sequence[int], targets: Sequence[int], *, bias: bool, shared: bool) -> nn.ModuleList:
-    """A linear map for each pair, or one for all."""
+    """A linear map for each pair, or one for all pairs."""
     pairs = list(zip(sources, targets, strict=True))
     if shared and len(set(pairs)) > 1:
         raise UserError("one projection cannot serve layers of different widths; use one per pair")
@@ -30,7 +30,7 @@ def _maps(sources: Sequence[int], targets: Sequence[int], *, bias: bool, shared:
 
 
 class Projection(nn.Module):
-    """Linear maps of the student's side, of the teacher's, or of both; a side without maps is left as it is."""
+    """Linear maps of the student's states, of the teacher's, or of both; a side without maps is unchanged."""
 
     def __init__(self, student: nn.ModuleList | None, teacher: nn.ModuleList | None, *, shared: bool) -> None:
         super().__init__()
@@ -47,12 +47,12 @@ class Projection(nn.Module):
         return student, teacher
 
     def together(self, student: Tensor, teacher: Tensor) -> tuple[Tensor, Tensor]:
-        """Project the rows of all pairs, [pairs, rows, width], each by its own maps, at once."""
+        """Project the rows of all pairs at once, [pairs, rows, width], each by its own maps."""
         if self.student is None or self.teacher is None or student.shape != teacher.shape:
             sides = (student, self.student), (teacher, self.teacher)
             ours, theirs = (rows if maps is None else _mapped(rows, maps) for rows, maps in sides)
             return ours, theirs
-        # As many matrices again in one product cost less than two products.
+        # One batched product of both sides costs less than two.
         maps = [one for side in (self.student, self.teacher) for one in side for _ in range(len(student) // len(side))]
         ours, theirs = _mapped(torch.cat([student, teacher]), maps).chunk(2)
         return ours, theirs
@@ -61,8 +61,8 @@ class Projection(nn.Module):
 class _Products(torch.autograd.Function):
     """Rows [pairs, rows, width] by weights [pairs, new width, width].
 
-    `torch.bmm` of the two would hand back either rows or gradients of the weights in another order than they lie in
-    memory, and who uses them next would copy each: small tensors cost as much as large ones.
+    The gradients of plain `torch.bmm` would be in another memory layout than the rows or the weights, and the next
+    operation would copy them: for small tensors that costs as much as for large ones.
     """
 
     @staticmethod
@@ -74,7 +74,7 @@ class _Products(torch.autograd.Function):
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, Tensor | None]:
         rows, weights = ctx.saved_tensors
         of_rows, of_weights = ctx.needs_input_grad
-        # Under autocast the product, and so its gradient, is narrower than what was multiplied.
+        # Under autocast the product and its gradient have a lower precision than the factors.
         return (
             torch.bmm(gradient, weights.to(gradient.dtype)).to(rows.dtype) if of_rows else None,
             torch.bmm(gradient.transpose(1, 2), rows.to(gradient.dtype)).to(weights.dtype) if of_weights else None,
@@ -82,7 +82,7 @@ class _Products(torch.autograd.Function):
 
 
 def _mapped(rows: Tensor, maps: Iterable[nn.Module]) -> Tensor:
-    """Rows [pairs, rows, width] by a linear map for each pair, or one for all."""
+    """Rows [pairs, rows, width] after a linear map for each pair, or one for all."""
     linear = [one for one in maps if isinstance(one, nn.Linear)]
     if len(linear) == 1:
         shared: Tensor = linear[0](rows)
@@ -93,13 +93,13 @@ def _mapped(rows: Tensor, maps: Iterable[nn.Module]) -> Tensor:
     return found + torch.stack([one.bias for one in linear]).unsqueeze(1)
 
 
-@declare.projection("to-teacher", "a map of each pair to the teacher's width, where the widths differ")
+@declare.projection("to-teacher", "a linear map per pair to the teacher's width, where the widths differ")
 def to_teacher(
     student: Sequence[int], teacher: Sequence[int], *, bias: bool = False, shared: bool = False, always: bool = False
 ) -> Projection | None:
-    """Layer selection's A_i: a linear map per pair where the widths differ, nothing where they agree.
+    """Layer selection's A_i: a linear map per pair where the widths differ, none where they agree.
 
-    `shared` takes one map for all pairs, as TinyBERT's W_h; `always` takes it at equal widths too, as TinyBERT and the
+    `shared` uses one map for all pairs, as TinyBERT's W_h; `always` uses it at equal widths too, as TinyBERT and the
     released CR-ILD code do.
     """
     if list(student) == list(teacher) and not always:
@@ -107,20 +107,20 @@ def to_teacher(
     return Projection(_maps(student, teacher, bias=bias, shared=shared), None, shared=shared)
 
 
-@declare.projection("to-student", "a map of each pair from the teacher's layers to the student's width")
+@declare.projection("to-student", "a linear map per pair from the teacher's layers to the student's width")
 def to_student(
     student: Sequence[int], teacher: Sequence[int], *, bias: bool = True, shared: bool = False, always: bool = True
 ) -> Projection | None:
-    """CKD-combine: a linear map per pair from the teacher's layers, side by side, to the student's width.
+    """CKD-combine: a linear map per pair from the teacher's concatenated layers to the student's width.
 
-    ALP-KD's phi is one map for all (`shared`), there only where the widths differ (`always=False`).
+    ALP-KD's phi is one map for all pairs (`shared`), only where the widths differ (`always=False`).
     """
     if list(student) == list(teacher) and not always:
         return None
     return Projection(None, _maps(teacher, student, bias=bias, shared=shared), shared=shared)
 
 
-@declare.projection("both", "maps of both sides to a common width")
+@declare.projection("both", "linear maps of both sides to a common width")
 def both(
     student: Sequence[int],
     teacher: Sequence[int],
@@ -131,12 +131,12 @@ def both(
     start: Start = "literal",
     frozen_teacher: bool = False,
 ) -> Projection:
-    """RAIL-KD: both sides to a lower common width (eq. 2), one pair of maps per slot.
+    """RAIL-KD: linear maps of both sides to a lower common width (eq. 2), two per pair.
 
     The teacher's map is trained too, so with `bias` the loss has a trivial solution (zero maps, equal biases); hence no
-    bias by default. `frozen_teacher` keeps the teacher's map as it starts. `start` says how the two maps of a pair
-    begin: each drawn by itself, as the paper reads (`literal`), or, where the widths agree, as one matrix, drawn
-    (`same`) or with orthogonal rows (`orthogonal`). Of other widths each is drawn by itself.
+    bias by default. `frozen_teacher` does not train the teacher's map. `start` is the initialisation of the two maps of
+    a pair: independent random matrices, as the paper reads (`literal`), or, where the widths agree, the same random
+    matrix (`same`), or the same with orthogonal rows (`orthogonal`). At different widths they are independent.
     """
     built = Projection(
         _maps(student, [width] * len(student), bias=bias, shared=shared),
@@ -153,7 +153,7 @@ def both(
 
 @torch.no_grad()
 def _alike(student: nn.Module, teacher: nn.Module, *, orthogonal: bool) -> None:
-    """Let both maps of a pair begin as one matrix where their shapes agree."""
+    """Initialise both maps of a pair with the same matrix where their shapes agree."""
     assert isinstance(student, nn.Linear) and isinstance(teacher, nn.Linear)
     for one in (student, teacher) if orthogonal else ():
         nn.init.orthogonal_(one.weight)

@@ -1,4 +1,4 @@
-"""Weights that change during a stage: functions of the clock."""
+"""Schedules of loss weights: functions of the clock."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["epoch_ramp", "ramp"]
 
 
 def ramp(clock: Clock, *, weight: float, steps: int | None = None) -> float:
-    """From 0 to `weight` over `steps` of the stage (all of it where None), then constant: w min(t / T, 1).
+    """A linear ramp from 0 to `weight` over `steps` of the stage (by default all), then constant: w min(t / T, 1).
 
     CR-ILD prints max(t / T, 1), which contradicts its text; min is meant.
     """
@@ -17,5 +17,5 @@ def ramp(clock: Clock, *, weight: float, steps: int | None = None) -> float:
 
 
 def epoch_ramp(clock: Clock, *, weight: float) -> float:
-    """The ramp of the released CR-ILD code: epoch / epochs of the stage, from 0; it never reaches `weight`."""
+    """The ramp of the released CR-ILD code: weight * epoch / epochs of the stage; it never reaches `weight`."""
     return weight * clock.epoch / max(clock.stage_epochs, 1)

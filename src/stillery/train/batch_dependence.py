@@ -1,4 +1,4 @@
-"""Over how many processes and micro-batches the steps of a recipe may be divided without becoming other steps."""
+"""Whether the steps of a recipe may be divided over processes and micro-batches without becoming other steps."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["check_divided", "looks_at_batches"]
 
 
 def check_divided(stages: Sequence[Stage], training: Training, processes: int) -> None:
-    """Refuse what several processes, or a step in several micro-batches, would change without a word."""
+    """Refuse what several processes, or a step in several micro-batches, would change silently."""
     errors = ErrorList()
     for match in (match for stage in stages for match in stage.matches):
-        what = _compared_within(match)
+        what = _batchwise_part(match)
         if processes > 1 and what is not None:
             errors.add(
                 f"match {match.name}: {what} depends on which examples share a batch, and {processes} processes have "
@@ -32,16 +32,16 @@ def check_divided(stages: Sequence[Stage], training: Training, processes: int) -
 
 
 def looks_at_batches(stages: Sequence[Stage]) -> bool:
-    """Whether what a step learns depends on which of its examples share a micro-batch, over all processes."""
+    """Whether a step's losses depend on which of its examples share a micro-batch, over all processes."""
     matches = [match for stage in stages for match in stage.matches]
-    return any(match.flow is not None or _compared_within(match) is not None for match in matches)
+    return any(match.flow is not None or _batchwise_part(match) is not None for match in matches)
 
 
-def _compared_within(match: Match) -> str | None:
-    """What of a match a process finds in its own examples together, and no other process could."""
+def _batchwise_part(match: Match) -> str | None:
+    """The part of a match that compares the examples of a micro-batch with each other, if any."""
     if match.represent.together:
         return f"the representation {match.represent.name}"
-    if match.judge is not None:
+    if match.criterion is not None:
         return None
     distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     if distance is not None and distance.together:

@@ -39,7 +39,7 @@ def check_stages(
         named = [sizes for sizes in (student, teacher) if not isinstance(sizes, Sizes)]
         for match in stage.matches:
             if match.stack is not None and not all(match.stack in has for has in (*named, *map(stacks_of, configs))):
-                errors.add(f"match {match.name} looks at the {match.stack}, which the models do not have")
+                errors.add(f"match {match.name} compares the {match.stack}, which the models do not have")
                 continue
             ours, theirs = sizes_in(student, match.stack), sizes_in(teacher, match.stack)
             with errors.catch():
@@ -54,16 +54,16 @@ def _check_last_states(stage: Stage) -> None:
     """A stack's last state is kept once, before its last norm or after it."""
     errors = ErrorList()
     for stack in dict.fromkeys(match.stack for match in stage.matches):
-        raw = {match.represent.raw_last for match in stage.matches if _looks_at_states(match, stack)}
+        raw = {match.represent.raw_last for match in stage.matches if _needs_states(match, stack)}
         if len(raw) > 1:
             errors.add(
-                f"stage {stage.name}: some matches look at the last state before its norm, others after it; use "
+                f"stage {stage.name}: some matches compare the last state before its norm, others after it; use "
                 "raw_last for all of a stack or for none"
             )
     errors.raise_any()
 
 
-def _looks_at_states(match: Match, stack: str | None) -> bool:
+def _needs_states(match: Match, stack: str | None) -> bool:
     return match.stack == stack and "hidden" in match.represent.needs
 
 
@@ -94,7 +94,7 @@ def _check_parts(
     match: Match, pairs: Pairs, student: Sizes, teacher: Sizes, configs: Sequence[PreTrainedConfig], first: str
 ) -> None:
     represent, errors = match.represent, ErrorList()
-    if match.judge is not None:
+    if match.criterion is not None:
         if not represent.sized or represent.rows != "examples":
             errors.add(f"match {match.name}: it needs one state per example (cls or pool), not {represent.name}")
         errors.raise_any()
@@ -102,7 +102,7 @@ def _check_parts(
     groups = any(isinstance(layers, tuple) for pair in pairs for layers in pair)
     if pairs and represent.joint != groups and (represent.joint or not represent.sized):
         kind = "several layers at once" if represent.joint else "one layer at a time"
-        errors.add(f"match {match.name}: {represent.name} looks at {kind}, its pairing does not give that")
+        errors.add(f"match {match.name}: {represent.name} compares {kind}, its pairing does not give that")
     with_teacher = match.against == "teacher"
     if with_teacher and represent.sized and student.width != teacher.width and match.project is None:
         errors.add(
@@ -149,12 +149,12 @@ def _check_parts(
 
 
 def _own_heads(has: Sizes, represent: Representation) -> int:
-    """Into how many heads a stack's own maps of this kind are cut: keys and values may have fewer than queries."""
+    """The number of heads of a stack's own queries, keys or values: keys and values may have fewer than queries."""
     shared = has.key_heads is not None and represent.needs in (("key",), ("value",))
     return has.key_heads or has.heads if shared else has.heads
 
 
 def _width_of(has: Sizes, need: Need, represent: Representation) -> int:
-    """How wide what is cut into heads is: all heads of a map side by side, those of shared keys as often as used."""
+    """The width of all heads of queries, keys or values side by side."""
     size = has.head_size or has.width // has.heads
     return size * (_own_heads(has, represent) if need in ("key", "value") else has.heads)

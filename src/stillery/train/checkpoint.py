@@ -40,7 +40,7 @@ _BEGUN = "begun.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """How far a run has come: the counters that are not a function of the step, how the store was chosen, warnings."""
+    """The position of a run: the counters that are no function of the step, the choice of the cache, and warnings."""
 
     step: int = 0
     seconds: float = 0.0
@@ -66,7 +66,7 @@ def _places(folder: Path) -> list[Path]:
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a run folder holds a position to go on from."""
+    """Whether a run folder holds a position to resume from."""
     return bool(_places(folder))
 
 
@@ -96,7 +96,7 @@ def _optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> d
 
 
 def save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
-    """Write the position of a run; the one before stays until this one is whole."""
+    """Write the position of a run; the one before stays until this one is complete."""
     before, place = _places(folder), folder / "checkpoints" / f"step-{progress.step}"
     with saving(place), atomic_folder(place) as part:
         save_file(_tensors(module), part / _WEIGHTS)
@@ -121,13 +121,13 @@ def read_progress(folder: Path) -> Progress:
 
 
 def save_begun(folder: Path, progress: Progress) -> None:
-    """Keep what was chosen before the first step: a run that goes on before there is a position chooses no other."""
+    """Keep the choices made before the first step: a run resumed before its first position makes no others."""
     with atomic_file(folder / "checkpoints" / _BEGUN) as part:
         part.write_text(json.dumps(asdict(progress)), encoding="utf-8")
 
 
 def read_begun(folder: Path) -> Progress:
-    """What was chosen before the first step; nothing, if no run has begun here."""
+    """The choices made before the first step; none, if no run has begun here."""
     try:
         return Progress(**json.loads((folder / "checkpoints" / _BEGUN).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -175,6 +175,6 @@ def save_best(folder: Path, module: nn.Module, step: int) -> None:
 
 
 def load_best(folder: Path, module: nn.Module, step: int) -> None:
-    """Take the best weights back."""
-    # Names of tied tensors are missing, as they were when it was saved.
+    """Load the best weights."""
+    # The names of tied tensors are missing, as they were when the weights were saved.
     module.load_state_dict(_read(_best(folder, step)), strict=False)

@@ -11,12 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.data.schema.examples import Examples
-from stillery.data.tokens.batches import Batch, collate
+from stillery.data.tokens.batches import Batch
+from stillery.data.tokens.collate import collate, collate_generation
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.text_batches import collate_text
-from stillery.data.tokens.text_encode import TextTokens
+from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.data.tokens.word_batches import collate_words
-from stillery.data.tokens.words import IGNORED, WordTokens
+from stillery.data.tokens.words import WordTokens
+from stillery.ignored import IGNORED
 from stillery.recipe import MIXED_ROWS, Rows
 
 __all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "WordData", "counted", "shown_rows"]
@@ -78,7 +79,7 @@ class TextData:
     With `drop_start` the decoder's first position, which shows no token of the target, is no row of its layers.
     """
 
-    tokens: TextTokens
+    tokens: GenerationTokens
     pad_id: int
     drop_start: bool = False
 
@@ -100,7 +101,7 @@ class TextData:
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, the labels among the inputs."""
-        return collate_text(self.tokens, index, self.pad_id, pad_to)
+        return collate_generation(self.tokens, index, self.pad_id, pad_to)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -1,8 +1,8 @@
-"""What a term is a mean over, and the proof before the first step that micro-batches of it add up.
+"""What a loss term is a mean over, and the proof before the first step that micro-batches of it add up.
 
-Every match is tried on a small batch of made-up rows: as a whole, cut in parts, and padded further. What its parts are
-weighed by so that they come to the whole is what it is a mean over. So nothing has to be known about a distance or a
-representation, and one that padding or cutting would change is refused.
+Every match is tried on a small batch of made-up texts: whole, divided, and padded further. The weights with which its
+micro-batches add up to the whole say what it is a mean over. So nothing has to be known about a distance or a
+representation, and one that padding or dividing a step would change is refused.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from torch import Tensor
 from stillery import declare
 from stillery.errors import UserError
 from stillery.losses import mean_of, pair_distance
-from stillery.models.trace import Stack
+from stillery.models.outputs import Stack
 from stillery.parts.distance import REDUCTIONS
 from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
 from stillery.train.data import counted
@@ -29,7 +29,7 @@ from stillery.train.data import counted
 __all__ = ["Denominator", "rows_of"]
 
 Denominator = Rows | Literal["sum", "counted"]
-"""Rows; or nothing, where parts are simply added up; or what the distance itself counts in every batch."""
+"""Rows; or `sum`, where micro-batches are simply added up; or what the distance itself counts in every batch."""
 
 _ENCODER, _DECODER = np.array([7, 5, 2, 4]), np.array([6, 3, 5, 2])
 _CUTS = ((0, 1, 2, 3), (0,), (1, 2, 3))
@@ -40,9 +40,9 @@ _LAYERS = 3
 def rows_of(match: Match, first: str = "encoder") -> Denominator:
     """What the value of a match is a mean over; `first` is the models' first stack, for a match that names none.
 
-    A match whose parts do not come to the whole is refused.
+    A match whose micro-batches do not add up to the whole step is refused.
     """
-    if match.judge is not None:
+    if match.criterion is not None:
         return "examples"
     found = _found(_Compared.of(match), (match.stack or first) == "decoder")
     if isinstance(found, UserError):
@@ -53,7 +53,7 @@ def rows_of(match: Match, first: str = "encoder") -> Denominator:
 
 @dataclass(frozen=True)
 class _Compared:
-    """What of a match decides what it is a mean over."""
+    """The parts of a match that decide what it is a mean over."""
 
     represent: Representation
     distance: Distance
@@ -65,7 +65,7 @@ class _Compared:
         return cls(match.represent, match.distance, match.reduction, match.combine)
 
     def match(self, **changes: object) -> Match:
-        """A match that compares one layer with one, or what its parts ask for."""
+        """A match that compares one layer with one, or as many as its parts ask for."""
         given: dict[str, Any] = {**vars(self), **changes}
         return Match(name="tried", pair=lambda ours, theirs, clock: [], **given)
 
@@ -73,33 +73,33 @@ class _Compared:
 @lru_cache(maxsize=512)
 def _found(compared: _Compared, decoder: bool) -> Denominator | UserError:
     with torch.random.fork_rng(devices=[]):
-        return _looked_for(compared, decoder)
+        return _find(compared, decoder)
 
 
-def _looked_for(compared: _Compared, decoder: bool) -> Denominator | UserError:
+def _find(compared: _Compared, decoder: bool) -> Denominator | UserError:
     match = compared.match()
     try:
         if _together(match):
-            # It depends on its batch, which is known; whether it works at all is not.
+            # It is declared to depend on its batch; whether it works at all is not known yet.
             whole = _Tried(match, _CUTS[0], decoder)
             if _needs_keys(match, decoder) and not np.isclose(whole.padded, whole.value, rtol=_CLOSE):
                 return UserError(_why_not(compared, decoder))
-            return _said(match, decoder)
+            return _declared(match, decoder)
         return _adds_up(match, decoder) or UserError(_why_not(compared, decoder))
     except UserError as error:
         return error
-    except Exception as error:  # a user's code may fail in any way; it is said in one line
+    except Exception as error:  # a user's code may fail in any way; it is reported in one line
         if _needs_keys(match, decoder):
             return UserError(_why_not(compared, decoder))
-        told = (str(error).strip().splitlines() or [""])[0]
+        line = (str(error).strip().splitlines() or [""])[0]
         return UserError(
             f"{part_name(match.distance)} on {match.represent.name} fails on a small batch: "
-            f"{type(error).__name__}: {told}"
+            f"{type(error).__name__}: {line}"
         )
 
 
 def _needs_keys(match: Match, decoder: bool) -> bool:
-    """Whether its rows have keys to leave out and its distance has no word for them."""
+    """Whether its rows have padded keys and its distance takes no `key_mask` to leave them out."""
     if declare.takes(match.distance, "key_mask"):
         return False
     try:
@@ -109,8 +109,8 @@ def _needs_keys(match: Match, decoder: bool) -> bool:
 
 
 def _view(match: Match, decoder: bool) -> View:
-    """What is compared of the made-up texts, of the student's side."""
-    return match.represent.show(
+    """The student's side of what is compared, on the made-up texts."""
+    return match.represent.extract(
         _stack(match, _CUTS[0], decoder, 0, 0),
         tuple(range(1, _LAYERS + 1)) if match.represent.joint else 1,
         **({"heads": 2} if match.represent.heads == "teacher" else {}),
@@ -118,13 +118,13 @@ def _view(match: Match, decoder: bool) -> View:
 
 
 def _together(match: Match) -> bool:
-    """Whether it is known to depend on who shares a batch, so that cutting changes it."""
+    """Whether it is declared to depend on which examples share a batch, so that dividing a step changes it."""
     distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     return match.represent.together or bool(distance and distance.together) or bool(reduction and reduction.together)
 
 
-def _said(match: Match, decoder: bool) -> Denominator:
-    """What its parts say it is a mean over, as well as they can know."""
+def _declared(match: Match, decoder: bool) -> Denominator:
+    """What its parts declare it is a mean over."""
     distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     if distance is not None and distance.over == "examples":
         return "examples"
@@ -135,7 +135,7 @@ def _said(match: Match, decoder: bool) -> Denominator:
 
 
 def _adds_up(match: Match, decoder: bool) -> Denominator | None:
-    """What the parts of a batch are weighed by to come to the whole; None where nothing does that."""
+    """What weights of micro-batches make them add up to the whole; None where none do."""
     tried = [_Tried(match, cut, decoder) for cut in _CUTS]
     whole, *parts = tried
     found = [one.value for one in tried]
@@ -146,7 +146,7 @@ def _adds_up(match: Match, decoder: bool) -> Denominator | None:
         together = sum(value * weight for value, weight in zip(found[1:], weights, strict=True))
         return bool(np.isclose(together, found[0], rtol=_CLOSE, atol=1e-9))
 
-    kinds: list[Rows] = list(dict.fromkeys([_said(match, decoder), *whole.rows]))  # type: ignore[list-item]
+    kinds: list[Rows] = list(dict.fromkeys([_declared(match, decoder), *whole.rows]))  # type: ignore[list-item]
     if comes_to([1.0] * len(parts)):
         return "sum"
     for kind in kinds:
@@ -161,7 +161,7 @@ def _adds_up(match: Match, decoder: bool) -> Denominator | None:
 
 
 class _Tried:
-    """What a match comes to on some of the made-up texts, what it counted, how many rows those have, and padded."""
+    """A match on some of the made-up texts: its value, also padded further, its counts, and their numbers of rows."""
 
     def __init__(self, match: Match, texts: Sequence[int], decoder: bool) -> None:
         chosen = list(texts)
@@ -183,19 +183,19 @@ def _measured(match: Match, texts: Sequence[int], decoder: bool, padding: int) -
 
 
 def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side: int) -> Stack:
-    """A stack that shows made-up values of what the representation says it needs, the same of a text in any batch."""
+    """A stack with made-up values of what the representation needs, the same for a text in any batch."""
     represent, heads = match.represent, 2
     width = 2 * lcm(2 * heads, represent.heads if isinstance(represent.heads, int) else 1)
     own, other = (_DECODER, _ENCODER) if decoder else (_ENCODER, _DECODER)
     layers = range(1, _LAYERS + 1) if represent.joint or match.combine is not None else (1,)
 
-    def shown(lengths: np.ndarray, number: int, layer: int) -> Tensor:
+    def values_of(lengths: np.ndarray, number: int, layer: int) -> Tensor:
         longest = int(lengths[list(texts)].max()) + padding
         rows = []
         for text in texts:
             random = np.random.default_rng([side, number, layer, text])
             real = random.normal(size=(int(lengths[text]), width))
-            # What stands in padding is never the same.
+            # The values of padding are never the same.
             waste = 9 * np.random.default_rng([len(texts), padding, side, number, layer, text]).normal(
                 size=(longest - len(real), width)
             )
@@ -209,7 +209,7 @@ def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side
     states: dict[str, dict[int, Tensor]] = {}
     for number, need in enumerate(represent.needs):
         lengths = other if need == "cross_key" else own
-        values = {layer: shown(lengths, number, layer) for layer in layers}
+        values = {layer: values_of(lengths, number, layer) for layer in layers}
         states[need] = {layer: one[:, 0] for layer, one in values.items()} if need == "feature" else values
     return Stack(
         **{"hidden": {}, **states},  # type: ignore[arg-type]
@@ -222,7 +222,7 @@ def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side
 
 
 def _why_not(compared: _Compared, decoder: bool) -> str:
-    """Why the parts do not come to the whole, and what to do."""
+    """Why micro-batches do not add up to the whole, and what to do."""
     match = compared.match()
     what, how = match.represent.name, part_name(match.distance)
     if _needs_keys(match, decoder):
@@ -241,14 +241,14 @@ def _why_not(compared: _Compared, decoder: bool) -> str:
 
 
 def _other_reductions(compared: _Compared, decoder: bool) -> list[str]:
-    """The means over rows by which it would add up."""
+    """The reductions over rows with which it would add up."""
     if not declare.takes(compared.distance, "reduction"):
         return []
-    said = {word: declare.known("reduction", word) for word in REDUCTIONS}
-    rows = [word for word, one in said.items() if one is not None and one.over == "rows" and not one.together]
+    known = {word: declare.known("reduction", word) for word in REDUCTIONS}
+    rows = [word for word, one in known.items() if one is not None and one.over == "rows" and not one.together]
     found = []
     for word in reversed(rows):
-        # Another's reductions may be called otherwise.
+        # A user's distance may call its reductions otherwise.
         with suppress(Exception):
             found += [word] if _adds_up(compared.match(reduction=word), decoder) else []
     return found

@@ -1,4 +1,4 @@
-"""What the processes of a run tell each other."""
+"""Values that the processes of a run exchange."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ Found = TypeVar("Found")
 
 
 def from_main(accelerator: Accelerator, found: Found) -> Found:
-    """What the main process has found, in every process."""
+    """The main process's value, in every process."""
     if accelerator.num_processes == 1:
         return found
-    told = [found]
-    broadcast_object_list(told)
-    return told[0]
+    values = [found]
+    broadcast_object_list(values)
+    return values[0]
 
 
 def first_of_any(accelerator: Accelerator, found: Found | None) -> Found | None:
-    """What the first process that found anything has found, in every process."""
+    """The value of the first process that has one, in every process."""
     if accelerator.num_processes == 1:
         return found
     return next((one for one in gather_object([found]) if one is not None), None)

@@ -1,4 +1,4 @@
-"""What guards measure on a few examples: each term's share of the gradient, and the rank of projected states."""
+"""Measures of the guards on a few examples: each term's share of the gradient, and the rank of projected states."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from stillery.recipe import Clock
-from stillery.train.microbatches import Part
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Objective
 from stillery.train.step import Step
+from stillery.train.step_plan import StepPlan
 
-__all__ = ["Measured", "Projected", "effective_rank", "few_of", "gradient_shares", "measured"]
+__all__ = ["Measures", "ProjectionRanks", "effective_rank", "few_of", "gradient_shares", "measure"]
 
 Side = Literal["student", "teacher"]
 _SIDES: tuple[Side, Side] = ("student", "teacher")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Projected:
+class ProjectionRanks:
     """Effective ranks around a projection, of one side of one pair: of its rows before and after it.
 
-    `teacher` is the rank of the teacher's rows of that pair as the teacher shows them; `moves` says that they are
-    projected too, and by a map that is trained.
+    `teacher` is the rank of the teacher's rows of that pair before projection; `trained` says that they are projected
+    too, by a map that is trained.
     """
 
     match: str
@@ -35,52 +35,49 @@ class Projected:
     before: float
     after: float
     teacher: float
-    moves: bool
+    trained: bool
 
 
 @dataclass(frozen=True, kw_only=True)
-class Measured:
-    """The terms' shares of the gradient, none where fewer than two have one; their weights; and the projections."""
+class Measures:
+    """The terms' shares of the gradient, none where fewer than two have one; their weights; the projections' ranks."""
 
     shares: Mapping[str, float]
     weights: Mapping[str, float]
-    projections: Sequence[Projected]
+    projections: Sequence[ProjectionRanks]
 
 
-def measured(step: Step, part: Part, clock: Clock) -> Measured:
-    """Measure the objective on a micro-batch, which is on the device; nothing of it or its gradients is changed.
+def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:
+    """Measure the objective on a micro-batch, which is on the device; neither it nor its gradients are changed.
 
-    Of several processes this one measures alone, so the module is not asked in which they wait for each other. The
-    caller has turned dropout off and what remembers with it: both are of training mode only.
+    Of several processes this one measures alone, so the objective is called and not the module in which processes wait
+    for each other. The caller has put the module into evaluation mode, where there is no dropout and memories stay.
     """
-    objective, projections = step.objective, list[Projected]()
-    tokens = part.batch.inputs.get("attention_mask")
+    objective, projections = step.objective, list[ProjectionRanks]()
+    tokens = micro_batch.batch.inputs.get("attention_mask")
 
     def watch(match: str, pair: int, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
         teacher = effective_rank(_real(before[1], tokens))
-        for side, given, made in zip(_SIDES, before, after, strict=True):
-            # A side that is left as it is, or whose map is not trained, loses nothing.
-            if made is not given and made.requires_grad:
-                ranks = [effective_rank(_real(rows, tokens)) for rows in (given, made)]
+        for side, rows, projected in zip(_SIDES, before, after, strict=True):
+            # A side that is not projected, or by a map that is not trained, loses nothing.
+            if projected is not rows and projected.requires_grad:
+                ranks = [effective_rank(_real(values, tokens)) for values in (rows, projected)]
                 projections.append(
-                    Projected(
+                    ProjectionRanks(
                         match=match, pair=pair, side=side, before=ranks[0], after=ranks[1], teacher=teacher,
-                        moves=after[1].requires_grad,
+                        trained=after[1].requires_grad,
                     )
                 )  # fmt: skip
 
-    losses: Losses = objective(
-        part.batch.inputs, part.batch.labels, step.shown(part, clock), clock, part.share, part.mixed, part.places,
-        watch=watch,
-    )  # fmt: skip
+    losses: Losses = objective(plan, micro_batch, step.teacher_outputs(plan, micro_batch), watch=watch)
     scaler = step.accelerator.scaler
     scale = 1.0 if scaler is None else float(scaler.get_scale())
-    stage = objective.stages[clock.stage]
-    # What is learnt of layers alone is all there is in a stage of layers; no term of it can be drowned by another.
+    stage = plan.stage
+    # In a hidden-state stage there are no terms but those of layers, so none can be drowned by another kind.
     predicts = bool(stage.hard_weight) or (stage.prediction is not None and bool(stage.prediction.weight))
-    shares = gradient_shares(losses, _weights_of_layers(objective), scale) if predicts else {}
+    shares = gradient_shares(losses, _shared_parameters(objective), scale) if predicts else {}
     finite = [one for one in projections if math.isfinite(one.before + one.after + one.teacher)]
-    return Measured(shares=shares, weights=losses.weights, projections=finite)
+    return Measures(shares=shares, weights=losses.weights, projections=finite)
 
 
 def gradient_shares(losses: Losses, parameters: Sequence[nn.Parameter], scale: float = 1.0) -> dict[str, float]:
@@ -107,23 +104,23 @@ def gradient_shares(losses: Losses, parameters: Sequence[nn.Parameter], scale: f
 
 @torch.no_grad()
 def effective_rank(rows: Tensor) -> float:
-    """Over how many directions rows are spread: 1 where all are multiples of one, however long.
+    """The number of directions over which rows are spread: 1 where all are multiples of one, however long.
 
-    The participation ratio of the second moments of the rows at unit length. They are not centred: rows that are all
-    the same but for a little noise are as lost as rows on one line, and centred only the noise would be seen.
+    The participation ratio of the second moments of the rows at unit length. They are not centred: rows that are equal
+    but for a little noise have collapsed as much as rows on one line, and centring would leave the noise alone.
     """
     units = torch.nn.functional.normalize(rows.detach().float(), dim=-1)
     moments = units @ units.T if len(units) < units.shape[1] else units.T @ units
     return float(moments.trace().square() / moments.square().sum())
 
 
-def few_of(part: Part, most: int) -> Part:
-    """At most so many examples of a micro-batch, from all over it, with their share of the step's rows."""
-    size = len(part.batch)
+def few_of(micro_batch: MicroBatch, most: int) -> MicroBatch:
+    """At most so many examples of a micro-batch, evenly spaced, with their share of the step's rows."""
+    size = len(micro_batch.batch)
     if size <= most:
-        return part
+        return micro_batch
     chosen = torch.linspace(0, size - 1, most).long()
-    batch, places, mixed = part.batch, chosen.tolist(), part.mixed
+    batch, places, mixed = micro_batch.batch, chosen.tolist(), micro_batch.mixed
     few = replace(
         batch,
         index=batch.index[places],
@@ -132,24 +129,24 @@ def few_of(part: Part, most: int) -> Part:
         labels=None if batch.labels is None else batch.labels[chosen],
     )
     return replace(
-        part,
+        micro_batch,
         batch=few,
-        share={name: share * most / size for name, share in part.share.items()},
-        # Who is mixed with whom makes no difference here.
+        share={name: share * most / size for name, share in micro_batch.share.items()},
+        # The partners of MixUp make no difference here.
         mixed=None if mixed is None else replace(mixed, partner=torch.arange(most).flip(0)),
-        places=part.places[chosen],
-        kept=None if part.kept is None else {what: rows[chosen] for what, rows in part.kept.items()},
+        places=micro_batch.places[chosen],
+        cached=None if micro_batch.cached is None else {one: rows[chosen] for one, rows in micro_batch.cached.items()},
     )
 
 
-def _weights_of_layers(objective: Objective) -> list[nn.Parameter]:
-    """The student's trained parameters without its tables of embeddings, whose gradients cost most and add little."""
+def _shared_parameters(objective: Objective) -> list[nn.Parameter]:
+    """The student's trained parameters without its embedding tables, whose gradients cost most and add little."""
     tables = {id(module.weight) for module in objective.student.modules() if isinstance(module, nn.Embedding)}
     return [one for one in objective.student.parameters() if one.requires_grad and id(one) not in tables]
 
 
 def _real(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """The rows of real tokens, where they are of tokens, one after the other."""
+    """The rows of real tokens one after the other, where rows are of tokens."""
     if mask is not None and rows.ndim == 3 and rows.shape[:2] == mask.shape:
         rows = rows[mask.bool()]
     return rows.reshape(-1, rows.shape[-1])

@@ -1,23 +1,18 @@
-"""What a run writes down as it goes: JSON Lines, TensorBoard, and a note on the progress bar."""
+"""What a run writes down as it goes: JSON Lines, and the same numbers to trackers."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from accelerate import Accelerator
+
 from stillery.atomic import atomic_file
-from stillery.errors import UserError
+from stillery.train.trackers import Logged, Trackers
 
-__all__ = ["RunLog", "need_tensorboard"]
-
-
-def need_tensorboard() -> None:
-    """Refuse early when TensorBoard is asked for and not installed."""
-    try:
-        import torch.utils.tensorboard  # noqa: F401
-    except ImportError:
-        raise UserError('tensorboard is not installed: pip install "stillery[tensorboard]"') from None
+__all__ = ["RunLog"]
 
 
 def _flat(event: dict[str, Any], prefix: str = "") -> dict[str, float]:
@@ -31,39 +26,56 @@ def _flat(event: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 class RunLog:
-    """Events of a run, one JSON object a line, and the same numbers as TensorBoard scalars when asked for."""
+    """Events of a run, one JSON object a line; their numbers go to the trackers that are asked for, too."""
 
-    def __init__(self, folder: Path, *, tensorboard: bool = False, after_step: int | None = None) -> None:
-        """Open the log; when a run goes on after a step, what it had written beyond that step is dropped."""
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        accelerator: Accelerator,
+        trackers: Sequence[str] = (),
+        after_step: int | None = None,
+        about: Mapping[str, Any] | None = None,
+    ) -> None:
+        """Open the log; when a run goes on after a step, what it had written beyond that step is dropped.
+
+        `about` is what trackers are told of the run.
+        """
         self.path = folder / "log.jsonl"
-        if after_step is not None and self.path.exists():
-            kept = []
-            for line in self.path.read_text(encoding="utf-8").splitlines():
-                try:
-                    event = json.loads(line)
-                except json.JSONDecodeError:  # the line a killed process was writing
-                    continue
-                if event["step"] <= after_step:
-                    kept.append(line + "\n")
-            with atomic_file(self.path) as part:
-                part.write_text("".join(kept), encoding="utf-8")
+        dropped = set() if after_step is None or not self.path.exists() else _cut(self.path, after_step)
         self._file = self.path.open("a", encoding="utf-8")
-        self._board = None
-        if tensorboard:
-            from torch.utils.tensorboard import SummaryWriter
-
-            self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=after_step)
+        self._trackers = None
+        if trackers:
+            self._trackers = Trackers(
+                accelerator, trackers, folder, about=about or {}, after_step=after_step, dropped=dropped
+            )
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Write one event."""
         self._file.write(json.dumps({"event": event, "step": step, **values}) + "\n")
         self._file.flush()
-        if self._board is not None:
-            for name, value in _flat(values).items():
-                self._board.add_scalar(f"{event}/{name}", value, step)
+        if self._trackers is not None:
+            self._trackers.write(event, step, _flat(values))
 
     def close(self) -> None:
         """Flush and close."""
         self._file.close()
-        if self._board is not None:
-            self._board.close()
+        if self._trackers is not None:
+            self._trackers.close()
+
+
+def _cut(path: Path, after_step: int) -> set[Logged]:
+    """Leave out of a log what was written beyond a step, and say what that is."""
+    kept, dropped = [], set()
+    for line in path.read_text(encoding="utf-8").splitlines():
+        try:
+            event = json.loads(line)
+        except json.JSONDecodeError:  # the line a killed process was writing
+            continue
+        if event["step"] <= after_step:
+            kept.append(line + "\n")
+        else:
+            dropped.add((event["event"], event["step"]))
+    with atomic_file(path) as part:
+        part.write_text("".join(kept), encoding="utf-8")
+    return dropped

@@ -1,21 +1,20 @@
 """The training loop, for every method: read it top to bottom.
 
-A step of the optimiser takes a *window* of examples, cut into micro-batches over accumulation and processes; the loss
-does not depend on how it was cut. Everything random or scheduled is a function of the step, so a run that is killed
-and goes on ends with the same bits as one that was not.
+An optimiser step takes a *window* of examples, divided into micro-batches over accumulation and processes; the loss
+does not depend on how it was divided. Everything random or scheduled is a function of the step, so a run that is killed
+and resumed ends with the same bits as one that was not.
 """
 
 from __future__ import annotations
 
-import math
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
 from torch import nn
@@ -23,46 +22,66 @@ from transformers import PreTrainedModel
 
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.progress import Bar, bar, say
+from stillery.recipe import Clock
 from stillery.similarity_pairing import check_measured
 from stillery.train import checkpoint
 from stillery.train.checkpoint import Progress
-from stillery.train.cuda.graph_step import graphs_for
+from stillery.train.cuda.graph_step import Graphs, graphs_for
 from stillery.train.cuda.stream import own_stream
 from stillery.train.data import TextData, Trainable, TrainingData
-from stillery.train.deferred_losses import Telling
-from stillery.train.guards import Advice, Guards, Plain, Warned
+from stillery.train.deferred_losses import DeferredLosses
+from stillery.train.guards import Advice, Guards, GuardWarning, PlainAdvice
 from stillery.train.heap import held_heap
 from stillery.train.log import RunLog
 from stillery.train.objective import Objective
-from stillery.train.on_policy import OnPolicy, on_policy, writes_itself
+from stillery.train.on_policy import is_on_policy, with_generated_targets
 from stillery.train.optimiser import adamw, set_rate
-from stillery.train.prefetch import ahead
+from stillery.train.prefetch import prefetch
 from stillery.train.schedule import learning_rate, run_steps
-from stillery.train.settings import Storing, Training
-from stillery.train.stage_clocks import clock_at, lengths_of, lessons_of
+from stillery.train.settings import Training
+from stillery.train.stage_clocks import Sources, StageSpan, lengths_of, spans_of
 from stillery.train.step import Step
-from stillery.train.step_inputs import Preparing
-from stillery.train.step_losses import note
-from stillery.train.teacher import LiveTeacher, Teacher
-from stillery.train.teacher_cache.offload import idle_teachers_away
-from stillery.train.teacher_cache.stages import stage_teachers
+from stillery.train.step_inputs import StepInputs, StepLoader
+from stillery.train.step_losses import StepLosses, note
+from stillery.train.teacher import Teacher
+from stillery.train.teacher_cache.offload import idle_teachers_offloaded
+from stillery.train.teacher_cache.stages import CacheUse, stage_teachers
 
-__all__ = ["Outcome", "Score", "TextData", "Trainable", "TrainingData", "accelerator_for", "train"]
+__all__ = [
+    "CacheUse",
+    "Monitoring",
+    "Outcome",
+    "Score",
+    "Sources",
+    "TextData",
+    "Trainable",
+    "TrainingData",
+    "accelerator_for",
+    "train",
+]
 
-AHEAD = 4
-"""Steps whose examples are prepared while a GPU is busy with the ones before."""
+PREFETCHED = 4
+"""Steps whose inputs are prefetched while a GPU is busy with the steps before."""
 
 Score = Callable[[PreTrainedModel], Mapping[str, float]]
-"""Scores the student on the dev part; the first metric decides which weights are best."""
+"""Scores the student on the dev split; the first metric decides which weights are best."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Monitoring:
+    """How a run is watched: its score on the dev split, the advice of guards, and the settings that trackers record."""
+
+    score: Score | None = None
+    advice: Advice = field(default_factory=PlainAdvice)
+    about: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """What a training run came to; `best` and `last` are the dev part's metrics at those scorings.
+    """The result of a training run; `best` and `last` are the dev split's metrics at those scorings.
 
-    Of the `seconds`, `store_seconds` went into choosing and filling the teacher store; `store_choices` say how, and
-    `stored` which stages read it, None where none was to. The `warnings` are what guards found; None where there were
-    none.
+    Of the `seconds`, `store_seconds` went into choosing and filling the teacher cache; `store_choices` say how, and
+    `stored` which stages read it, None where none could. The `warnings` are the guards'; None where guards were off.
     """
 
     steps: int
@@ -80,7 +99,7 @@ class Outcome:
 def accelerator_for(precision: str) -> Accelerator:
     """The device or devices to train on; a precision of an earlier run in this process does not stick."""
     AcceleratorState._reset_state(reset_partial_state=False)
-    # A stage of layers leaves the classifier, and other stages' projections, without a gradient.
+    # A hidden-state stage leaves the classifier, and other stages' projections, without a gradient.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
     return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision), kwargs_handlers=[unused])
 
@@ -90,88 +109,90 @@ def accelerator_for(precision: str) -> Accelerator:
 @unread_masks()
 def train(
     objective: Objective,
-    data: Trainable,
+    sources: Sources,
     settings: Training,
     *,
     accelerator: Accelerator,
-    teacher: LiveTeacher | None,
-    score: Score | None,
     folder: Path,
     resume: bool = False,
-    supplementary: Trainable | None = None,
-    supplementary_teacher: LiveTeacher | None = None,
-    policy: OnPolicy | None = None,
-    storing: Storing | None = None,
-    stored: Collection[int] | None = None,
-    keep_stored: Callable[[Sequence[int]], None] = lambda stages: None,
-    advice: Advice | None = None,
+    cache: CacheUse | None = None,
+    monitoring: Monitoring | None = None,
 ) -> Outcome:
     """Train the objective's student in place; the run's log and checkpoints go to `folder`.
 
-    The number of steps is that of `epochs` over `data`; stages on supplementary texts take their share of it. With a
-    `policy` the student writes the targets of some steps itself. `storing` says whether what the teacher shows may be
-    read from disk; without it, it never is. `stored` are the stages that read it in the run that this one repeats;
-    `keep_stored` is told before the first step which do. `advice` ends the lines of guards.
+    The number of steps is that of `epochs` over the data of the `sources`; stages on supplementary texts take their
+    share of it. Without a `cache` the teacher runs in every step.
     """
     check_measured(objective.stages)
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
-    total = run_steps(settings.epochs, len(data), window, settings.max_steps)
+    total = run_steps(settings.epochs, len(sources.data), window, settings.max_steps)
     lengths = lengths_of(objective.stages, total)
+    progress, resumed_at = _start(folder, objective, resume)
+    monitoring, log = monitoring or Monitoring(), None
+    if accelerator.is_main_process:
+        log = _log(folder, settings, monitoring, accelerator, progress, resume)
+    module = accelerator.prepare(objective)
+    for teacher in sources.teachers:
+        teacher.bring(accelerator.device, may_offload=cache is not None and cache.settings.cache != "off")
+    spans = spans_of(objective.stages, sources, lengths, window=window, seed=settings.seed, step=progress.step)
+    with own_stream(accelerator.device):
+        chosen = stage_teachers(
+            spans, objective, cache, accelerator,
+            batch_size=settings.batch_size, step=progress.step, before=progress.stored, run=str(folder),
+        )  # fmt: skip
+    progress = chosen.noted(progress)
+    if accelerator.is_main_process and chosen.choices and not progress.step:
+        checkpoint.save_begun(folder, progress)
+    if accelerator.is_main_process and cache is not None and progress.store_choices:
+        cache.on_decision(progress.stored or ())
 
+    try:
+        with bar("train", total) as shown, idle_teachers_offloaded(chosen.teachers, objective, accelerator, folder):
+            shown.advance(progress.step)
+            run = _Run(
+                module=module, objective=objective, sources=sources, settings=settings, accelerator=accelerator,
+                folder=folder, log=log, bar=shown, monitoring=monitoring,
+            )  # fmt: skip
+            for span in spans:
+                if not progress.stopped:
+                    progress = _stage(run, span, chosen.teachers[span.stage], progress, resumed_at)
+    finally:
+        for teacher in sources.teachers:
+            teacher.host_weights.clear()
+        # The state of the last optimiser is twice the student; scoring should not need memory beside it.
+        accelerator._optimizers.clear()
+        if log is not None:
+            log.close()
+    return _outcome(folder, objective, settings, progress)
+
+
+def _start(folder: Path, objective: Objective, resume: bool) -> tuple[Progress, int | None]:
+    """The progress that a run goes on from, its weights restored, and the step it is resumed at, if it is."""
     progress = checkpoint.read_begun(folder) if resume else Progress()
     if resume and checkpoint.has_checkpoint(folder):
         progress = checkpoint.read_progress(folder)
         checkpoint.restore_weights(folder, objective)
-    resumed_at = progress.step if progress.step else None
-    main = accelerator.is_main_process
-    log = (
-        RunLog(folder, tensorboard=settings.tensorboard, after_step=progress.step if resume else None) if main else None
-    )
-    module = accelerator.prepare(objective)
-    teachers = {"task": teacher, "supplementary": supplementary_teacher}
-    for teaching in teachers.values():
-        if teaching is not None:
-            teaching.bring(accelerator.device, comes_back=storing is not None and storing.cache != "off")
-    sources = [supplementary if stage.data == "supplementary" else data for stage in objective.stages]
-    lessons = lessons_of(objective, sources, teachers, lengths, window, settings.seed, progress.step)
-    with own_stream(accelerator.device):
-        taught = stage_teachers(
-            lessons, objective, storing, accelerator,
-            batch_size=settings.batch_size, before=progress.stored, decided=stored, run=str(folder),
-        )  # fmt: skip
-    progress = taught.noted(progress)
-    if main and taught.choices and not progress.step:
-        checkpoint.save_begun(folder, progress)
-    if main and progress.store_choices:
-        keep_stored(progress.stored or ())
+    return progress, progress.step if progress.step else None
 
-    try:
-        with bar("train", total) as shown, idle_teachers_away(taught.teachers, objective, accelerator, folder):
-            shown.advance(progress.step)
-            start = 0
-            for index, length in enumerate(lengths):
-                if progress.step < start + length and not progress.stopped:
-                    source = sources[index]
-                    assert source is not None
-                    progress = _stage(
-                        index, start, length, math.ceil(len(source) / window), window, progress, resumed_at,
-                        module=module, objective=objective, data=source, settings=settings, accelerator=accelerator,
-                        teacher=taught.teachers[index],
-                        score=score if index == len(lengths) - 1 else None, folder=folder, log=log, shown=shown,
-                        policy=policy, advice=advice or Plain(),
-                    )  # fmt: skip
-                start += length
-    finally:
-        for teaching in teachers.values():
-            if teaching is not None:
-                teaching.home.clear()
-        # What the last optimiser remembers is twice the student; scoring should not have to stand beside it.
-        accelerator._optimizers.clear()
-        if log is not None:
-            log.close()
+
+def _log(
+    folder: Path, settings: Training, monitoring: Monitoring, accelerator: Accelerator, progress: Progress, resume: bool
+) -> RunLog:
+    return RunLog(
+        folder,
+        accelerator=accelerator,
+        trackers=settings.trackers,
+        about=monitoring.about,
+        after_step=progress.step if resume else None,
+    )
+
+
+def _outcome(folder: Path, objective: Objective, settings: Training, progress: Progress) -> Outcome:
+    """The result of a run, with the weights that are to be kept in the objective."""
+    kept = progress.step
     if settings.keep == "best" and progress.best_step is not None and progress.best_step != progress.step:
-        checkpoint.load_best(folder, objective, progress.best_step)
-    kept = progress.best_step if settings.keep == "best" and progress.best_step is not None else progress.step
+        kept = progress.best_step
+        checkpoint.load_best(folder, objective, kept)
     return Outcome(
         steps=progress.step,
         kept_step=kept,
@@ -186,136 +207,172 @@ def train(
     )
 
 
-def _stage(
-    stage: int,
-    start: int,
-    length: int,
-    per_epoch: int,
-    window: int,
-    progress: Progress,
-    resumed_at: int | None,
-    *,
-    module: nn.Module,
-    objective: Objective,
-    data: Trainable,
-    settings: Training,
-    accelerator: Accelerator,
-    teacher: Teacher | None,
-    score: Score | None,
-    folder: Path,
-    log: RunLog | None,
-    shown: Bar,
-    policy: OnPolicy | None,
-    advice: Advice,
-) -> Progress:
-    """Run one stage from where the run stands to the stage's end, with an optimiser of its own."""
-    device, recipe = accelerator.device, objective.stages[stage]
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Run:
+    """What all stages of a run have in common."""
+
+    module: nn.Module
+    objective: Objective
+    sources: Sources
+    settings: Training
+    accelerator: Accelerator
+    folder: Path
+    log: RunLog | None
+    bar: Bar
+    monitoring: Monitoring
+
+    def write(self, event: str, step: int, **values: Any) -> None:
+        """Write one event into the log, which the main process has."""
+        if self.log is not None:
+            self.log.write(event, step, **values)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Due:
+    """What is due after a step: the last of its stage, or of an epoch; whether it is logged, scored and saved."""
+
+    last: bool
+    ends_epoch: bool
+    logs: bool
+    scores: bool
+    saves: bool
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _StageRun:
+    """What all steps of a stage have in common; `optimiser` is the one behind the accelerator's in `step`."""
+
+    run: _Run
+    span: StageSpan
+    step: Step
+    optimiser: torch.optim.Optimizer
+    graphs: Graphs | None
+    guards: Guards | None
+    losses: DeferredLosses
+
+    def due(self, clock: Clock) -> _Due:
+        """What is due after the step at this time."""
+        settings, done = self.run.settings, clock.stage_step + 1
+        last, ends_epoch = done == self.span.length, done % self.span.per_epoch == 0
+        scores = ends_epoch if settings.eval_every is None else done % settings.eval_every == 0
+        return _Due(
+            last=last,
+            ends_epoch=ends_epoch,
+            logs=(clock.step + 1) % settings.log_every == 0 or last or clock.stage_step == 0,
+            scores=scores or last,
+            saves=(clock.step + 1) % settings.checkpoint_every == 0,
+        )
+
+    def take(self, inputs: StepInputs, *, grad_norms: bool) -> StepLosses:
+        """Take a step: on texts the student generates, as a replayed graph, or operation by operation."""
+        plan, device, policy = inputs.plan, self.run.accelerator.device, self.run.sources.on_policy
+        if policy is not None and plan.stage.needs_teacher and is_on_policy(policy, plan.clock):
+            there = [one.to(device) for one in inputs.micro_batches]
+            student, accelerator = self.run.objective.student, self.run.accelerator
+            generated = with_generated_targets(there, student, policy, plan.clock, accelerator)
+            return self.step(plan, generated, grad_norms=grad_norms)
+        if self.graphs is not None and inputs.packed is not None and not grad_norms:
+            return self.graphs(inputs.packed)
+        return self.step(plan, [one.to(device) for one in inputs.micro_batches], grad_norms=grad_norms)
+
+
+def _stage(run: _Run, span: StageSpan, teacher: Teacher | None, progress: Progress, resumed_at: int | None) -> Progress:
+    """Run one stage from where the run is to the stage's end, with an optimiser of its own."""
+    settings, accelerator, objective = run.settings, run.accelerator, run.objective
     optimiser = adamw(objective, settings.lr, settings.weight_decay)
-    if resumed_at is not None and start < resumed_at < start + length:
-        checkpoint.restore_optimiser(folder, objective, optimiser)
-    # Of an earlier stage's optimiser nothing may stay: the same gradients would be unscaled once for each.
+    if resumed_at is not None and span.start < resumed_at < span.end:
+        checkpoint.restore_optimiser(run.folder, objective, optimiser)
+    # No optimiser of an earlier stage may stay: the same gradients would be unscaled once for each.
     accelerator._optimizers.clear()
-    stepper = accelerator.prepare(optimiser)
+    prepared = accelerator.prepare(optimiser)
     if accelerator.scaler is not None and progress.scaler is not None:
         accelerator.scaler.load_state_dict(progress.scaler)
         progress = progress.after(scaler=None)
-    take = Step(
-        module=module, objective=objective, teacher=teacher, accelerator=accelerator, optimiser=stepper,
+    step = Step(
+        module=run.module, objective=objective, teacher=teacher, accelerator=accelerator, optimiser=prepared,
         clip=settings.clip,
     )  # fmt: skip
-    graphs = graphs_for(take, stage, settings)
-    clock_of = partial(clock_at, settings.seed, stage, start, length, per_epoch)
-    prepare = Preparing(
-        clock_of=clock_of, per_epoch=per_epoch, window=window, batch_size=settings.batch_size, objective=objective,
-        data=data, teacher=teacher, accelerator=accelerator, packs=graphs is not None,
-    )  # fmt: skip
-    steps = range(progress.step, start + length)
-    telling = Telling(accelerator)
+    graphs = graphs_for(step, span.stage, settings)
     guards: Guards | None = None
     if settings.guards and accelerator.is_main_process:
-        guards = Guards(
-            take, stage, length=length, per_epoch=per_epoch, graphs=graphs is not None, advice=advice,
-            before=progress.warnings,
-        )  # fmt: skip
-    module.train()
-
-    with own_stream(device), closing(ahead(prepare, steps, AHEAD if device.type == "cuda" else 0)) as prepared:
-        for step in steps:
-            began = time.perf_counter()
-            parts, whole = next(prepared)
-            clock = clock_of(step)
-            if guards is not None and guards.due(clock):
-                progress = _told(guards.look(parts[0], clock), progress, log)
-            rate = learning_rate(settings.lr, step - start, length, settings.warmup)
-            set_rate(optimiser, rate)
-            last = step + 1 == start + length
-            logs = (step + 1) % settings.log_every == 0 or last or step == start
-            grad_norms = logs and settings.grad_norms
-            if policy is not None and recipe.needs_teacher and writes_itself(policy, clock):
-                there = [part.to(device) for part in parts]
-                written = on_policy(there, objective.student, policy, clock, accelerator)
-                said = take(written, clock, grad_norms=grad_norms)
-            elif graphs is not None and whole is not None and not grad_norms:
-                said = graphs(whole, clock)
-            else:
-                said = take([part.to(device) for part in parts], clock, grad_norms=grad_norms)
-            ends_epoch = (step + 1 - start) % per_epoch == 0
-            objective.after_step(new_epoch=ends_epoch)
-            due = ends_epoch if settings.eval_every is None else (step + 1 - start) % settings.eval_every == 0
-            scores, saves = due or last, (step + 1) % settings.checkpoint_every == 0
-            telling.add(said, {"stage": recipe.name, "epoch": clock.epoch + 1, "lr": rate} if logs else None)
-            for one, facts in telling.told(wait=scores or saves):
-                numbers = one.numbers(accelerator)
-                shown.advance(0, note=f"{recipe.name}: {note(numbers)}")
-                if log is not None:
-                    seconds = progress.seconds + time.perf_counter() - began
-                    log.write("train", one.step, **facts, **numbers, seconds=round(seconds, 4))
-
-            step_seconds = time.perf_counter() - began
-            progress = progress.after(step=step + 1, seconds=progress.seconds + step_seconds)
-            shown.advance()
-            if score is not None and scores:
-                metrics = score(objective.student)
-                progress = _scored(metrics, progress, objective, settings, folder, log)
-                if guards is not None:
-                    progress = _told(guards.scored(metrics, clock, lr=settings.lr), progress, log)
-                module.train()
-            if saves and not last and not progress.stopped:
-                if accelerator.is_main_process:
-                    scaler = accelerator.scaler.state_dict() if accelerator.scaler is not None else None
-                    checkpoint.save(folder, objective, optimiser, progress.after(scaler=scaler))
-                accelerator.wait_for_everyone()
+        guards = Guards(step, span, graphs=graphs is not None, advice=run.monitoring.advice, before=progress.warnings)
+    stage = _StageRun(
+        run=run, span=span, step=step, optimiser=optimiser, graphs=graphs, guards=guards,
+        losses=DeferredLosses(accelerator),
+    )  # fmt: skip
+    load = StepLoader(
+        span=span, batch_size=settings.batch_size, objective=objective, teacher=teacher, accelerator=accelerator,
+        packs=graphs is not None,
+    )  # fmt: skip
+    run.module.train()
+    steps, depth = range(progress.step, span.end), PREFETCHED if accelerator.device.type == "cuda" else 0
+    with own_stream(accelerator.device), closing(prefetch(load, steps, depth)) as prefetched:
+        for _ in steps:
+            progress = _step(stage, prefetched, progress)
             if progress.stopped:
                 break
     return progress
 
 
-def _told(found: Sequence[Warned], progress: Progress, log: RunLog | None) -> Progress:
-    """Say what guards found, and write it down."""
+def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress) -> Progress:
+    """Take the next step, log the losses that have arrived, and do what is due after it."""
+    run, settings, began = stage.run, stage.run.settings, time.perf_counter()
+    inputs = next(prefetched)
+    clock = inputs.plan.clock
+    due = stage.due(clock)
+    if stage.guards is not None and stage.guards.due(clock):
+        progress = _warn(run, stage.guards.check(inputs.plan, inputs.micro_batches[0]), progress)
+    rate = learning_rate(settings.lr, clock.stage_step, stage.span.length, settings.warmup)
+    set_rate(stage.optimiser, rate)
+    losses = stage.take(inputs, grad_norms=due.logs and settings.grad_norms)
+    run.objective.after_step(new_epoch=due.ends_epoch)
+    name = inputs.plan.stage.name
+    stage.losses.add(losses, {"stage": name, "epoch": clock.epoch + 1, "lr": rate} if due.logs else None)
+    for one, fields in stage.losses.arrived(wait=due.scores or due.saves):
+        numbers = one.numbers(run.accelerator)
+        run.bar.advance(0, note=f"{name}: {note(numbers)}")
+        seconds = progress.seconds + time.perf_counter() - began
+        run.write("train", one.step, **fields, **numbers, seconds=round(seconds, 4))
+    progress = progress.after(step=clock.step + 1, seconds=progress.seconds + time.perf_counter() - began)
+    run.bar.advance()
+    return _after_step(stage, clock, due, progress)
+
+
+def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -> Progress:
+    """Score the student on the dev split and save the position of the run, where these are due."""
+    run = stage.run
+    in_last_stage = clock.stage == len(run.objective.stages) - 1
+    if run.monitoring.score is not None and in_last_stage and due.scores:
+        metrics = run.monitoring.score(run.objective.student)
+        progress = _scored(run, metrics, progress)
+        if stage.guards is not None:
+            progress = _warn(run, stage.guards.check_score(metrics, clock, lr=run.settings.lr), progress)
+        run.module.train()
+    if due.saves and not due.last and not progress.stopped:
+        if run.accelerator.is_main_process:
+            scaler = run.accelerator.scaler.state_dict() if run.accelerator.scaler is not None else None
+            checkpoint.save(run.folder, run.objective, stage.optimiser, progress.after(scaler=scaler))
+        run.accelerator.wait_for_everyone()
+    return progress
+
+
+def _warn(run: _Run, found: Sequence[GuardWarning], progress: Progress) -> Progress:
+    """Print and log what guards found."""
     for one in found:
         say(one.line)
-        if log is not None:
-            log.write("warning", one.step, **{name: value for name, value in one.record().items() if name != "step"})
+        run.write("warning", one.step, **{name: value for name, value in one.record().items() if name != "step"})
     return progress.after(warnings=[*progress.warnings, *(one.record() for one in found)])
 
 
-def _scored(
-    metrics: Mapping[str, float],
-    progress: Progress,
-    objective: Objective,
-    settings: Training,
-    folder: Path,
-    log: RunLog | None,
-) -> Progress:
-    """Write the dev scores down, keep the weights if they are the best, and stop when patience has run out."""
+def _scored(run: _Run, metrics: Mapping[str, float], progress: Progress) -> Progress:
+    """Log the dev split's metrics, keep the weights if they are the best, and stop when patience has run out."""
     metrics = dict(metrics)
     main, value = next(iter(metrics.items()))
     progress = progress.after(last=metrics)
-    if log is not None:
-        log.write("dev", progress.step, metrics=metrics)
+    run.write("dev", progress.step, metrics=metrics)
     if progress.best is None or value > progress.best[main]:
-        if settings.keep == "best" and log is not None:
-            checkpoint.save_best(folder, objective, progress.step)
+        if run.settings.keep == "best" and run.log is not None:
+            checkpoint.save_best(run.folder, run.objective, progress.step)
         return progress.after(best=metrics, best_step=progress.step, stale=0)
-    stale = progress.stale + 1
-    return progress.after(stale=stale, stopped=settings.patience is not None and stale >= settings.patience)
+    stale, patience = progress.stale + 1, run.settings.patience
+    return progress.after(stale=stale, stopped=patience is not None and stale >= patience)

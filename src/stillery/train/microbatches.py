@@ -1,4 +1,4 @@
-"""Cut the examples of one optimiser step into micro-batches that know their share of it."""
+"""Split the examples of one optimiser step into micro-batches that know their share of it."""
 
 from __future__ import annotations
 
@@ -16,57 +16,57 @@ from stillery.losses import Mixed
 from stillery.parts.mix import draw
 from stillery.recipe import Clock, Mixing, Rows
 from stillery.train.data import Trainable
-from stillery.train.teacher_cache.contents import What
+from stillery.train.teacher_cache.contents import CachedArray
 
-__all__ = ["Part", "cut_window"]
+__all__ = ["MicroBatch", "split_window"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Part:
-    """A micro-batch of a step: its share of the step's rows, how it is mixed, where in the training part it is.
+class MicroBatch:
+    """A micro-batch of a step: its share of the step's rows, how it is mixed, its places in the training split.
 
-    `kept` is what its teacher showed on it before, where that was read from the store.
+    `cached` are the teacher's outputs on it, where those were read from the teacher cache.
     """
 
     batch: Batch
     share: Mapping[Rows, float]
-    mixed: Mixed | None
+    mixed: Mixed | None = None
     places: Tensor
-    kept: Mapping[What, Tensor] | None = None
+    cached: Mapping[CachedArray, Tensor] | None = None
 
-    def to(self, device: torch.device) -> Part:
-        """The same on a device, on its way there if the memory is pinned."""
-        kept = None
-        if self.kept is not None:
-            kept = {what: tensor.to(device, non_blocking=True) for what, tensor in self.kept.items()}
+    def to(self, device: torch.device) -> MicroBatch:
+        """The same on a device; from pinned memory the copy does not wait."""
+        cached = None
+        if self.cached is not None:
+            cached = {array: tensor.to(device, non_blocking=True) for array, tensor in self.cached.items()}
         mixed = self.mixed
         if mixed is not None:
             mixed = replace(mixed, partner=mixed.partner.to(device, non_blocking=True))
         places = self.places.to(device, non_blocking=True)
-        return replace(self, batch=self.batch.to(device), mixed=mixed, places=places, kept=kept)
+        return replace(self, batch=self.batch.to(device), mixed=mixed, places=places, cached=cached)
 
-    def pinned(self) -> Part:
-        """The same in memory that a device can fetch from by itself."""
-        kept = None
-        if self.kept is not None:
-            kept = {what: tensor.pin_memory() for what, tensor in self.kept.items()}
+    def pinned(self) -> MicroBatch:
+        """The same in pinned memory, from which a GPU copies by itself."""
+        cached = None
+        if self.cached is not None:
+            cached = {array: tensor.pin_memory() for array, tensor in self.cached.items()}
         mixed = self.mixed
         if mixed is not None:
             mixed = replace(mixed, partner=mixed.partner.pin_memory())
-        return replace(self, batch=self.batch.pinned(), mixed=mixed, places=self.places.pin_memory(), kept=kept)
+        return replace(self, batch=self.batch.pinned(), mixed=mixed, places=self.places.pin_memory(), cached=cached)
 
 
-def cut_window(
+def split_window(
     data: Trainable,
     window: np.ndarray,
     batch_size: int,
     clock: Clock,
     mixing: Mixing | None,
     accelerator: Accelerator,
-) -> list[Part]:
+) -> list[MicroBatch]:
     """This process's micro-batches of a window, each with its share of the window's rows and how it is mixed.
 
-    Partners are drawn for the whole window, so that who is mixed with whom does not depend on how it is cut.
+    Partners are drawn for the whole window, so that they do not depend on how the window is split.
     """
     processes = accelerator.num_processes
     lam, partner = 1.0, None
@@ -77,21 +77,21 @@ def cut_window(
     mine = []
     for process in range(processes):
         for places in micro_batches(len(window), batch_size, process, processes, partner):
-            cut, drawn = window[places], None
+            chosen, drawn = window[places], None
             if partner is not None:
                 drawn = lam, np.searchsorted(places, np.asarray(partner)[places]).tolist()
-            rows = data.rows(cut, drawn)
+            rows = data.rows(chosen, drawn)
             total.update(rows)
             if process == accelerator.process_index:
-                mine.append((cut, rows, drawn))
-    parts = []
-    for cut, rows, drawn in mine:
+                mine.append((chosen, rows, drawn))
+    found = []
+    for chosen, rows, drawn in mine:
         # A process left without examples still has to take part in the step: it runs one that does not count.
-        batch = data.batch(cut if len(cut) else window[:1], padded_to(accelerator.device))
+        batch = data.batch(chosen if len(chosen) else window[:1], padded_to(accelerator.device))
         share = {name: count / max(total[name], 1) for name, count in rows.items()}
         mixed = None
         if drawn:
             lam, partner = drawn
             mixed = Mixed(lam=lam, partner=torch.tensor(partner or [0]))
-        parts.append(Part(batch=batch, share=share, mixed=mixed, places=torch.from_numpy(batch.index)))
-    return parts
+        found.append(MicroBatch(batch=batch, share=share, mixed=mixed, places=torch.from_numpy(batch.index)))
+    return found

@@ -2,7 +2,7 @@
 
 A term is a mean over *rows* (examples, real tokens, pairs of those, or scored targets). Of a micro-batch the module
 returns the part of that mean that its own rows make up, `mean over its rows * its rows / the step's rows`, so that
-adding the parts up over the accumulation window and over processes gives the whole step's term, however it was cut.
+the sum over the micro-batches of all processes is the whole step's term, however the step was divided.
 """
 
 from __future__ import annotations
@@ -18,18 +18,20 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.losses import BY_TOKEN, Kind, Mixed, judges_of, modules_of, stage_counts, stage_terms
+from stillery.losses import BY_TOKEN, BatchFacts, Kind, StageModules, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.parts._wide import wide
-from stillery.recipe import Clock, Match, Remembers, Rows, Stage
-from stillery.train.step_plan import ModelSizes, Needs, between_of, needs_of, pairs_of, rows_of, shown_by
+from stillery.recipe import Clock, Rows, Stage, Stateful
+from stillery.train.microbatches import MicroBatch
+from stillery.train.outputs import outputs_of
+from stillery.train.step_plan import ModelSizes, Needs, StepPlan, StepPlanner, between_of, pairs_of
 
-__all__ = ["Losses", "Needs", "Objective", "Watch", "needs_of", "pairs_of", "rows_of", "shown_by"]
+__all__ = ["Losses", "Needs", "Objective", "Watch", "pairs_of"]
 
 
 Watch = Callable[[str, int, tuple[Tensor, Tensor], tuple[Tensor, Tensor]], None]
-"""Is given a match, the number of its pair, and the student's and the teacher's rows before and behind a projection."""
+"""Is given a match, the number of its pair, and the student's and the teacher's rows before and after a projection."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -42,7 +44,7 @@ class Losses:
 
 
 class Objective(nn.Module):
-    """Student, projections and flows; calling it gives the losses of a batch in the stage the clock shows.
+    """Student, projections, flows and criteria; calling it gives the losses of a micro-batch in a step.
 
     `teacher` are the sizes of the teacher's one stack, or of each of its stacks; `between` are they and the student's,
     stage by stage. With `drop_start` no layers are matched where a decoder starts with its padding token.
@@ -66,150 +68,146 @@ class Objective(nn.Module):
         self.kind: Kind = kind
         self.drop_start = drop_start
         own = stack_sizes(student.config)
-        self.first_stack = next(iter(own))
         teachers = [supplementary if stage.teacher == "supplementary" else teacher for stage in self.stages]
-        self.between = tuple(between_of(own, teaching) if teaching else {} for teaching in teachers)
+        self.between = tuple(between_of(own, sizes) if sizes else {} for sizes in teachers)
         self.projections = nn.ModuleDict()
         self.flows = nn.ModuleDict()
         self.judges = nn.ModuleDict()
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
-            for index, (stage, between) in enumerate(zip(self.stages, self.between, strict=True)):
-                if not stage.matches:
-                    continue
-                projections, flows = modules_of(stage, between, Clock(seed=seed))
-                self.projections[str(index)] = nn.ModuleDict(projections)
-                self.flows[str(index)] = nn.ModuleDict(flows)
-                clock, classes = Clock(seed=seed, stage=index), int(student.config.num_labels or 1)
-                judges = judges_of(stage, between, clock, classes=classes, examples=examples)
-                for name, judge in judges.items():
-                    if name not in self.judges:
-                        self.judges[name] = judge
+            for index, stage in enumerate(self.stages):
+                if stage.matches:
+                    self._add_modules(index, stage, seed, examples)
+        first_stack = next(iter(own))
+        self._planners = [
+            StepPlanner(stage, between, first_stack) for stage, between in zip(self.stages, self.between, strict=True)
+        ]
+
+    def _add_modules(self, index: int, stage: Stage, seed: int, examples: int) -> None:
+        """Make the projections, flows and criteria of a stage; a shared criterion is made once."""
+        projections, flows = modules_of(stage, self.between[index], Clock(seed=seed))
+        self.projections[str(index)] = nn.ModuleDict(projections)
+        self.flows[str(index)] = nn.ModuleDict(flows)
+        clock, classes = Clock(seed=seed, stage=index), int(self.student.config.num_labels or 1)
+        judges = judges_of(stage, self.between[index], clock, classes=classes, examples=examples)
+        for name, judge in judges.items():
+            if name not in self.judges:
+                self.judges[name] = judge
+
+    def plan(self, clock: Clock) -> StepPlan:
+        """The plan of the step at this time: which layers meet, what the models must output, which rows count."""
+        return self._planners[clock.stage](clock)
 
     def forward(
         self,
-        inputs: Mapping[str, Tensor],
-        labels: Tensor | None,
+        plan: StepPlan,
+        micro_batch: MicroBatch,
         teacher: Mapping[str, Trace],
-        clock: Clock,
-        share: Mapping[Rows, float],
-        mixed: Mixed | None = None,
-        index: Tensor | None = None,
-        generated: bool = False,
-        watch: Watch | None = None,
         counts: Mapping[str, Tensor] | None = None,
+        watch: Watch | None = None,
     ) -> Losses:
-        """The losses of a micro-batch that holds `share` of its optimiser step's rows.
+        """The losses of a micro-batch, its share of its optimiser step's.
 
-        `teacher` is what the teacher showed of each view, `mixed` how the batch is mixed where the stage mixes,
-        `index` where its examples are in the training part. Targets that the student wrote itself (`generated`) are
-        no labels to learn. `watch` is given what goes into every projection and what comes out.
-        `counts` are those of the whole step, of matches that count themselves (`counts_of`).
+        `teacher` are the teacher's outputs on each view. `counts` are those of the whole step, of matches whose
+        distance counts what it is a mean over (`counts_of`). `watch` is given the input and output of every projection.
         """
-        stage = self.stages[clock.stage]
-        stage = replace(stage, hard_weight=0.0) if generated else stage
-        held = {match.name: self._held(match, share) for match in stage.matches}
-        student = self._student(stage, inputs, clock, mixed)
-        # The models may run in half precision; what they showed is measured in full. Logits over a vocabulary are
-        # widened by who measures them, a few tokens at a time: a wide copy would be the largest tensor of the step.
+        batch, share = micro_batch.batch, micro_batch.share
+        plan = plan.without_labels() if batch.generated else plan
+        factors = self._factors(plan, share)
+        student = self._student(plan, micro_batch)
+        # The models may run in half precision; their outputs are measured in full. Logits over a vocabulary are
+        # widened where they are measured, a few tokens at a time: a wide copy would be the largest tensor of the step.
         keep = self.kind in BY_TOKEN
-        projections = self._of_stage(self.projections, clock)
+        facts = BatchFacts(labels=batch.labels, index=micro_batch.places, mixed=micro_batch.mixed, kind=self.kind)
+        with torch.autocast(batch.inputs["input_ids"].device.type, enabled=False):
+            terms = stage_terms(
+                plan.stage,
+                plan.pairs,
+                _widened(student, keep_logits=keep),
+                _widened(teacher, keep_logits=keep),
+                facts,
+                plan.clock,
+                self._stage_modules(plan.clock, factors, watch),
+                counts,
+            )
+        parts = {name: _part(value, factors[name]) for name, value in terms.items()}
+        return Losses(
+            total=_weighted_sum(parts, plan.weights), terms=parts, weights={name: plan.weights[name] for name in parts}
+        )
+
+    def _factors(self, plan: StepPlan, share: Mapping[Rows, float]) -> dict[str, float]:
+        """The factor of each term of a micro-batch, so that those of all micro-batches of a step add up."""
+        if all(part == 1 for part in share.values()):
+            return dict.fromkeys(plan.weights, 1.0)
+        predicted: Rows = "targets" if self.kind in BY_TOKEN else "examples"
+        factors = {"hard": share[predicted], "soft": share[predicted]} if plan.predicts else {}
+        for match, rows in zip(plan.stage.matches, plan.rows.denominators, strict=True):
+            if rows in ("sum", "counted"):
+                # A process left without examples runs one that does not count.
+                factors[match.name] = 1.0 if share["examples"] else 0.0
+            else:
+                factors[match.name] = share[rows]  # type: ignore[index]
+        return factors
+
+    def _stage_modules(self, clock: Clock, factors: Mapping[str, float], watch: Watch | None) -> StageModules:
+        """The modules of a stage; a flow that takes it is told its share of the step's rows."""
+        projections, flows = self._of_stage(self.projections, clock), self._of_stage(self.flows, clock)
         if watch is not None:
             projections = {name: _Watched(name, one, watch) for name, one in projections.items()}
-        with torch.autocast(inputs["input_ids"].device.type, enabled=False):
-            terms = stage_terms(
-                stage,
-                {view: _widened(shown, keep_logits=keep) for view, shown in student.items()},
-                {view: _widened(shown, keep_logits=keep) for view, shown in teacher.items()},
-                labels,
-                clock,
-                kind=self.kind,
-                projections=projections,
-                flows={
-                    name: partial(flow, share=held[name]) if _takes_share(flow) else flow
-                    for name, flow in self._of_stage(self.flows, clock).items()
-                },
-                judges=dict(self.judges.items()),
-                index=index,
-                mixed=mixed,
-                counts=counts,
-            )
-        weights = {"hard": stage.hard_weight, "soft": stage.prediction.weight if stage.prediction else 0.0}
-        predicted: Rows = "targets" if self.kind in BY_TOKEN else "examples"
-        parts = {name: _part(value, share[predicted]) for name, value in terms.items() if name in weights}
-        for match in stage.matches:
-            weights[match.name] = match.weight_at(clock)
-            parts[match.name] = _part(terms[match.name], held[match.name])
-        (first, value), *others = parts.items()
-        total = value * weights[first]
-        for name, value in others:
-            total = torch.add(total, value, alpha=weights[name])
-        return Losses(total=total, terms=parts, weights={name: weights[name] for name in parts})
-
-    def _held(self, match: Match, share: Mapping[Rows, float]) -> float:
-        """By what a micro-batch's value of a match is to be multiplied, so that all of a step add up."""
-        if all(held == 1 for held in share.values()):
-            return 1.0
-        rows = rows_of(match, self.first_stack)
-        if rows in ("sum", "counted"):
-            # A process left without examples runs one that does not count.
-            return 1.0 if share["examples"] else 0.0
-        return share[rows]  # type: ignore[index]
-
-    def counts_itself(self, stage: int) -> bool:
-        """Whether a match of a stage counts what it is a mean over: a step that is cut has to be counted before."""
-        return any(rows_of(match, self.first_stack) == "counted" for match in self.stages[stage].matches)
+        return StageModules(
+            projections=projections,
+            flows={
+                name: partial(flow, share=factors[name]) if _takes_share(flow) else flow for name, flow in flows.items()
+            },
+            judges=dict(self.judges.items()),
+        )
 
     @torch.no_grad()
-    def counts_of(
-        self, inputs: Mapping[str, Tensor], teacher: Mapping[str, Trace], clock: Clock, mixed: Mixed | None
-    ) -> dict[str, Tensor]:
-        """What those matches count in a micro-batch, pair by pair."""
-        stage = self.stages[clock.stage]
-        student = self._student(stage, inputs, clock, mixed)
-        counting = tuple(match for match in stage.matches if rows_of(match, self.first_stack) == "counted")
-        with torch.autocast(inputs["input_ids"].device.type, enabled=False):
+    def counts_of(self, plan: StepPlan, micro_batch: MicroBatch, teacher: Mapping[str, Trace]) -> dict[str, Tensor]:
+        """What those matches count in a micro-batch, pair by pair, whose distance counts what it is a mean over."""
+        student = self._student(plan, micro_batch)
+        stage, pairs = plan.counting()
+        with torch.autocast(micro_batch.batch.inputs["input_ids"].device.type, enabled=False):
             return stage_counts(
-                replace(stage, matches=counting),
-                {view: _widened(shown, keep_logits=True) for view, shown in student.items()},
-                {view: _widened(shown, keep_logits=True) for view, shown in teacher.items()},
-                clock,
-                projections=self._of_stage(self.projections, clock),
-                mixed=mixed,
+                stage,
+                pairs,
+                _widened(student, keep_logits=True),
+                _widened(teacher, keep_logits=True),
+                projections=self._of_stage(self.projections, plan.clock),
+                mixed=micro_batch.mixed,
             )
 
     def _of_stage(self, modules: nn.ModuleDict, clock: Clock) -> dict[str, nn.Module]:
         key = str(clock.stage)
         return dict(modules[key].items()) if key in modules else {}  # type: ignore[operator]
 
-    def _student(
-        self, stage: Stage, inputs: Mapping[str, Tensor], clock: Clock, mixed: Mixed | None
-    ) -> dict[str, Trace]:
-        """What the student shows of each view the stage looks at."""
-        shown, between = {}, self.between[clock.stage]
+    def _student(self, plan: StepPlan, micro_batch: MicroBatch) -> dict[str, Trace]:
+        """The student's outputs on each view the stage compares."""
+        outputs, stage, inputs, mixed = {}, plan.stage, micro_batch.batch.inputs, micro_batch.mixed
         if mixed is not None:
-            needs, _ = needs_of(stage, between, clock, "mixed")
-            shown["mixed"] = shown_by(self.student, inputs, needs, mixed, self.drop_start, logits=False)
+            outputs["mixed"] = outputs_of(
+                self.student, inputs, plan.student["mixed"], mixed, self.drop_start, logits=False
+            )
         consistency = [match for match in stage.matches if match.against == "student"]
-        trains_plain = stage.hard_weight or stage.prediction or any(match.view == "plain" for match in stage.matches)
+        trains_plain = plan.predicts or any(match.view == "plain" for match in stage.matches)
         if trains_plain or consistency:
-            needs, _ = needs_of(stage, between, clock, "plain")
             target_only = not trains_plain and all(match.detach for match in consistency)
             with torch.no_grad() if target_only else nullcontext():
-                predicts = bool(stage.hard_weight) or stage.prediction is not None
-                shown["plain"] = shown_by(self.student, inputs, needs, None, self.drop_start, logits=predicts)
-        return shown
+                outputs["plain"] = outputs_of(
+                    self.student, inputs, plan.student["plain"], None, self.drop_start, logits=plan.predicts
+                )
+        return outputs
 
     def after_step(self, *, new_epoch: bool) -> None:
-        """Change what remembers, once per optimiser step."""
-        for memory in (judge for judge in self.judges.values() if isinstance(judge, Remembers)):
+        """Update criteria and flows that have a memory, once per optimiser step."""
+        for memory in (judge for judge in self.judges.values() if isinstance(judge, Stateful)):
             memory.update(new_epoch)
         shared: dict[str | None, list[nn.Module]] = {}
         for index, stage in enumerate(self.stages):
             flows = self._of_stage(self.flows, Clock(stage=index))
             for match in stage.matches:
                 flow = flows.get(match.name)
-                if flow is not None and isinstance(flow, Remembers):
+                if flow is not None and isinstance(flow, Stateful):
                     flow.update(new_epoch)
                     if getattr(flow, "shared", False):
                         shared.setdefault(match.stack, []).append(flow)
@@ -221,12 +219,12 @@ class Objective(nn.Module):
 
 
 def _takes_share(flow: nn.Module) -> bool:
-    """Whether a flow wants to know which share of the step's rows it is given: one found by all processes together."""
+    """Whether a flow takes the share of the step's rows it is given: one that all processes find together does."""
     return "share" in signature(flow.forward).parameters
 
 
 class _Watched(nn.Module):
-    """A projection that tells what it is given and what it makes of it; every pair goes through it by itself."""
+    """A projection that reports its input and output; every pair goes through it by itself."""
 
     def __init__(self, name: str, projection: nn.Module, watch: Watch) -> None:
         super().__init__()
@@ -234,36 +232,49 @@ class _Watched(nn.Module):
 
     def forward(self, student: Tensor, teacher: Tensor, slot: int) -> tuple[Tensor, Tensor]:
         """Project the rows of pair number `slot`."""
-        made: tuple[Tensor, Tensor] = self.projection(student, teacher, slot)
-        self.watch(self.name, slot, (student, teacher), made)
-        return made
+        projected: tuple[Tensor, Tensor] = self.projection(student, teacher, slot)
+        self.watch(self.name, slot, (student, teacher), projected)
+        return projected
 
 
-def _part(value: Tensor, share: float) -> Tensor:
+def _part(value: Tensor, factor: float) -> Tensor:
     """A micro-batch's part of a step's term; most steps are one micro-batch, and the whole needs no arithmetic."""
-    return value if share == 1 else value * share
+    return value if factor == 1 else value * factor
 
 
-def _widened(shown: Trace, *, keep_logits: bool) -> Trace:
-    """A trace in at least float32; its logits as they are if asked for."""
-    encoder, decoder = (stack and _widened_stack(stack) for stack in (shown.encoder, shown.decoder))
-    logits = shown.logits if keep_logits else wide(shown.logits)
-    return replace(shown, logits=logits, encoder=encoder, decoder=decoder)
+def _weighted_sum(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
+    """The terms times their weights, added up in their order."""
+    (first, value), *others = terms.items()
+    total = value * weights[first]
+    for name, term in others:
+        total = torch.add(total, term, alpha=weights[name])
+    return total
+
+
+def _widened(views: Mapping[str, Trace], *, keep_logits: bool) -> dict[str, Trace]:
+    """The outputs on each view in at least float32; logits as they are if asked for."""
+    return {view: _widened_trace(trace, keep_logits=keep_logits) for view, trace in views.items()}
+
+
+def _widened_trace(trace: Trace, *, keep_logits: bool) -> Trace:
+    encoder, decoder = (stack and _widened_stack(stack) for stack in (trace.encoder, trace.decoder))
+    logits = trace.logits if keep_logits else wide(trace.logits)
+    return replace(trace, logits=logits, encoder=encoder, decoder=decoder)
 
 
 def _widened_stack(stack: Stack) -> Stack:
-    shown: dict[str, Any] = {each.name: getattr(stack, each.name) for each in fields(stack)}
-    for name, layers in shown.items():
+    values: dict[str, Any] = {each.name: getattr(stack, each.name) for each in fields(stack)}
+    for name, layers in values.items():
         if isinstance(layers, Mapping):
-            shown[name] = _widened_layers(layers)
-    return Stack(**shown)
+            values[name] = _widened_layers(layers)
+    return Stack(**values)
 
 
 def _widened_layers(layers: Mapping[int, Tensor]) -> Mapping[int, Tensor]:
-    """The same in at least float32; rows of one token, as a store shows them, all at once, for each costs as much."""
-    kinds = {(kept.dtype, kept.shape) for kept in layers.values()}
-    if len(layers) > 1 and len(kinds) == 1:
-        ((dtype, shape),) = kinds
+    """The layers in at least float32; rows of one token, as the teacher cache gives them, in one operation."""
+    formats = {(values.dtype, values.shape) for values in layers.values()}
+    if len(layers) > 1 and len(formats) == 1:
+        ((dtype, shape),) = formats
         if dtype in (torch.float16, torch.bfloat16) and len(shape) == 3 and shape[1] == 1:
             return dict(zip(layers, wide(torch.stack(list(layers.values()))), strict=True))
-    return {layer: wide(kept) for layer, kept in layers.items()}
+    return {layer: wide(values) for layer, values in layers.items()}

@@ -1,8 +1,8 @@
-"""Texts the student writes itself to learn from, which the teacher then scores: the remedy for exposure bias.
+"""On-policy distillation: the student learns on texts it generates itself and the teacher scores.
 
-At such a step the targets of a batch are what the student samples for its sources. Predictions and layers are matched
-along them; the labels' loss is left out, as the right texts are others. When that happens and what is sampled are
-functions of the clock and the student's weights, so that a run that goes on is exact.
+This is a remedy for exposure bias. At such a step the targets of a batch are what the student samples for its sources.
+Predictions and layers are matched along them; the labels' loss is left out, as the labels are other texts. The steps
+and the samples are functions of the clock and the student's weights, so that a resumed run is exact.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from torch import Tensor
 from transformers import GenerationConfig, PreTrainedModel
 
 from stillery.data.tokens.batches import Batch
+from stillery.ignored import IGNORED
 from stillery.models.family import kind_of
-from stillery.models.inputs import IGNORED
-from stillery.models.kv_cache import past_of
+from stillery.models.kv_cache import cache_of
 from stillery.models.quiet import quiet
-from stillery.models.sampling import AS_THEY_ARE, PLAINLY
+from stillery.models.sampling import NEUTRAL_GENERATION, NEUTRAL_SAMPLING
 from stillery.recipe import Clock, Rows
 from stillery.train.data import counted, shown_rows
-from stillery.train.microbatches import Part
+from stillery.train.microbatches import MicroBatch
 from stillery.train.seeds import seed_generators, step_seed
 
-__all__ = ["OnPolicy", "on_policy", "writes_itself"]
+__all__ = ["OnPolicy", "is_on_policy", "with_generated_targets"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy:
-    """In which share of the steps the student writes the targets, and how: tokens at most, and which end and pad.
+    """The share of steps on texts the student generates, and how it does: most tokens, end and padding tokens.
 
     `drop_start` as for the `Objective`.
     """
@@ -47,36 +47,40 @@ class OnPolicy:
     drop_start: bool = False
 
 
-def writes_itself(policy: OnPolicy, clock: Clock) -> bool:
-    """Whether the student writes the targets of this step."""
+def is_on_policy(policy: OnPolicy, clock: Clock) -> bool:
+    """Whether the student generates the targets of this step."""
     return bool(np.random.default_rng([clock.seed, clock.step, 0x0517]).random() < policy.rate)
 
 
-def on_policy(
-    parts: Sequence[Part], student: PreTrainedModel, policy: OnPolicy, clock: Clock, accelerator: Accelerator
-) -> list[Part]:
-    """The micro-batches of a step with what the student writes as targets, and their shares of the rows it wrote."""
-    written = []
-    for number, part in enumerate(parts):
+def with_generated_targets(
+    micro_batches: Sequence[MicroBatch],
+    student: PreTrainedModel,
+    policy: OnPolicy,
+    clock: Clock,
+    accelerator: Accelerator,
+) -> list[MicroBatch]:
+    """The micro-batches of a step with generated texts as targets, and their shares of the generated rows."""
+    generated = []
+    for number, micro_batch in enumerate(micro_batches):
         seed_generators(step_seed(clock.seed, clock.step, number, accelerator.process_index), accelerator.device)
         with accelerator.autocast():
-            written.append(_written(student, part.batch, policy))
-    rows = [_rows(batch, student, policy.drop_start) for batch in written]
+            generated.append(_generated(student, micro_batch.batch, policy))
+    rows = [_rows(batch, student, policy.drop_start) for batch in generated]
     total: Counter[Rows] = Counter()
     for one in rows:
         total.update(one)
     return [
         replace(
-            part,
+            micro_batch,
             batch=batch,
-            share=dict(part.share) | {name: count / max(total[name], 1) for name, count in one.items()},
-            kept=None,
+            share=dict(micro_batch.share) | {name: count / max(total[name], 1) for name, count in one.items()},
+            cached=None,
         )
-        for batch, one, part in zip(written, rows, parts, strict=True)
+        for batch, one, micro_batch in zip(generated, rows, micro_batches, strict=True)
     ]
 
 
-def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
+def _generated(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
     """A batch with targets that the student samples."""
     reads = kind_of(student.config) == "encoder-decoder"
     inputs = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
@@ -84,14 +88,14 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
     config = GenerationConfig(
         do_sample=True, temperature=policy.temperature, num_beams=1, no_repeat_ngram_size=0, min_length=0,
         min_new_tokens=0, max_new_tokens=policy.max_new_tokens, eos_token_id=list(policy.end_ids),
-        pad_token_id=policy.pad_id, **PLAINLY, **AS_THEY_ARE,
+        pad_token_id=policy.pad_id, **NEUTRAL_GENERATION, **NEUTRAL_SAMPLING,
     )  # fmt: skip
     training = student.training
     student.eval()
     try:
         with torch.no_grad(), quiet():
             generate: Any = student.generate
-            sampled: Tensor = generate(**prompts, **past_of(student), generation_config=config)
+            sampled: Tensor = generate(**prompts, **cache_of(student), generation_config=config)
     finally:
         student.train(training)
     # An encoder-decoder's texts begin with its start token, a decoder's with the prompt.
@@ -104,7 +108,7 @@ def _written(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
 
 
 def _prompts(inputs: dict[str, Tensor], pad_id: int) -> dict[str, Tensor]:
-    """The tokens before the first scored one, padded on the left."""
+    """The prompts, the tokens before the first scored one, padded on the left."""
     scored = inputs["labels"] != IGNORED
     lengths = torch.where(scored.any(1), scored.long().argmax(1), inputs["attention_mask"].sum(1))
     width = int(lengths.max())
@@ -115,22 +119,22 @@ def _prompts(inputs: dict[str, Tensor], pad_id: int) -> dict[str, Tensor]:
 
 
 def _joined(prompts: dict[str, Tensor], tokens: Tensor, real: Tensor, pad_id: int) -> dict[str, Tensor]:
-    """Prompts and what was written behind them, padded on the right, with the written tokens as labels."""
+    """Prompts followed by the generated tokens, padded on the right, with the generated tokens as labels."""
     ids = torch.cat([prompts["input_ids"], tokens], dim=1)
     mask = torch.cat([prompts["attention_mask"].bool(), real], dim=1)
-    written = torch.cat([torch.zeros_like(prompts["attention_mask"]).bool(), real], dim=1)
+    generated = torch.cat([torch.zeros_like(prompts["attention_mask"]).bool(), real], dim=1)
     # Real tokens first, in their order.
     order = (~mask).long().argsort(dim=1, stable=True)
-    ids, mask, written = (each.gather(1, order) for each in (ids, mask, written))
+    ids, mask, generated = (each.gather(1, order) for each in (ids, mask, generated))
     return {
         "input_ids": ids.masked_fill(~mask, pad_id),
         "attention_mask": mask.long(),
-        "labels": ids.masked_fill(~written, IGNORED),
+        "labels": ids.masked_fill(~generated, IGNORED),
     }
 
 
 def _rows(batch: Batch, student: PreTrainedModel, drop_start: bool) -> dict[Rows, int]:
-    """How many rows of each kind a written batch has."""
+    """The numbers of rows of each kind of a generated batch."""
     mask, scored = batch.inputs["attention_mask"].sum(1), (batch.inputs["labels"] != IGNORED).sum(1)
     reads = kind_of(student.config) == "encoder-decoder"
     encoder = mask.cpu().numpy() if reads else None

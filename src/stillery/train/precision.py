@@ -41,7 +41,7 @@ assert all(torch.isfinite(p.grad).all() for p in net.parameters())
 
 @cache
 def _trial(device: str, dtype: str, extra: tuple[str, str] | None = None) -> str | None:
-    """Train a moment in a child process; return what went wrong, or None."""
+    """Train one step in a child process; return what went wrong, or None."""
     environment = os.environ | (dict([extra]) if extra else {})
     done = subprocess.run(
         [sys.executable, "-c", _TRIAL, device, dtype], env=environment, capture_output=True, text=True, check=False
@@ -73,7 +73,7 @@ def choose(wanted: str, device: str) -> str:
 
 
 def _gpu_has_bf16() -> bool:
-    """Whether a GPU says so, and a child process has trained in it, which is remembered in the cache folder."""
+    """Whether the GPU has bf16 and a child process has trained in it; the answer is kept in the cache folder."""
     if not torch.cuda.is_bf16_supported(including_emulation=False):
         return False
     gpu, folder = torch.cuda.get_device_name(), find_cache()
@@ -85,7 +85,7 @@ def _gpu_has_bf16() -> bool:
     if problem:
         say(f"bf16 does not work on this GPU: {problem}; training in fp32")
         return False
-    # Where it cannot be remembered it is tried again.
+    # Where it cannot be kept it is tried again in the next run.
     with suppress(OSError):
         if place is not None:
             with atomic_file(place / META) as part:

@@ -1,4 +1,4 @@
-"""Two things at a time: what comes next is prepared in a thread, or what was made is used in one."""
+"""Work in a second thread: prefetching what comes next, or consuming what was made."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
-__all__ = ["ahead", "behind"]
+__all__ = ["consume", "prefetch"]
 
 T = TypeVar("T")
 
 
-def ahead(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> Generator[T, None, None]:
-    """What `prepare` gives for each step, in order, up to `depth` of them made before they are asked for.
+def prefetch(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> Generator[T, None, None]:
+    """What `prepare` gives for each step, in order, up to `depth` of them prepared by a thread in advance.
 
-    With a depth of 0 each is made when it is asked for. What `prepare` raises is raised where its step is taken.
+    With a depth of 0 each is prepared when it is asked for. What `prepare` raises is raised where its step is taken.
     """
     if not depth:
         yield from map(prepare, steps)
         return
-    pool = ThreadPoolExecutor(1, thread_name_prefix="ahead")
+    pool = ThreadPoolExecutor(1, thread_name_prefix="prefetch")
     waiting: deque[Future[T]] = deque()
     try:
         for step in steps:
@@ -33,22 +33,22 @@ def ahead(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> Gene
         pool.shutdown(cancel_futures=True)
 
 
-def behind(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
+def consume(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
     """Use what is made, in order, in a thread that is at most `depth` behind; False as soon as a use gives that.
 
-    With a depth of 0 each is used before the next is made. What `use` raises is raised here, unless making has raised
-    something, before which what was made is used. Each is let go by the thread that made it: while that records a CUDA
-    graph, pinned memory that another thread lets go would become part of it.
+    With a depth of 0 each is used before the next is made. What `use` raises is raised here; where making raises, what
+    was made before is used first. Each is released by the thread that made it: while that thread records a CUDA graph,
+    pinned memory released by another would become part of the graph.
     """
     if not depth:
         return all(map(use, made))
-    pool = ThreadPoolExecutor(1, thread_name_prefix="behind")
+    pool = ThreadPoolExecutor(1, thread_name_prefix="consume")
     waiting: deque[tuple[list[T], Future[None]]] = deque()
     ended = False
 
     def use_held(held: list[T]) -> None:
         nonlocal ended
-        # After a use that failed nothing is used any more.
+        # After a use that failed nothing more is used.
         if ended:
             return
         try:
@@ -77,7 +77,7 @@ def behind(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
         try:
             pool.shutdown()
         except BaseException:
-            # Who does not want to wait for what is left waits for the one that is being used.
+            # An interrupted wait still waits for the use under way, and for no more.
             ended = True
             pool.shutdown()
             raise

@@ -24,7 +24,7 @@ def learning_rate(peak: float, step: int, steps: int, warmup: float) -> float:
 
 
 MOST_OF_A_RUN = 0.75
-"""What stages that must not be too short may take of a run, however short that is."""
+"""The largest share of a run, however short, of a stage with a least number of steps."""
 
 
 def run_steps(epochs: int, examples: int, window: int, most: int | None = None) -> int:
@@ -34,7 +34,7 @@ def run_steps(epochs: int, examples: int, window: int, most: int | None = None) 
 
 
 def stage_lengths(steps: int, shares: Sequence[float], least: Sequence[int] | None = None) -> list[int]:
-    """Cut a number of steps into stages by their shares: every step is used, every stage gets one if there are enough.
+    """Divide a number of steps into stages by their shares; every stage gets one step if there are enough.
 
     A stage gets at least its `least` steps, or `MOST_OF_A_RUN` where the run is too short for that.
 

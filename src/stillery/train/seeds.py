@@ -1,4 +1,4 @@
-"""What is random in a step is a function of the step."""
+"""The seeds of a step: everything random in a step is a function of the step."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def step_seed(seed: int, step: int, micro_batch: int, process: int) -> int:
 def seed_generators(seed: int, device: torch.device) -> None:
     """Seed the generators of the CPU and of the device that is trained on, as `torch.manual_seed` seeds all there are.
 
-    That one writes down, for every kind of device that is not in use, from where it was called: on the host it takes
-    longer than starting a recorded step.
+    `torch.manual_seed` formats a stack trace for every kind of device that is not in use, which takes the host longer
+    than starting a recorded step.
     """
     if device.type not in ("cpu", "cuda"):
         torch.manual_seed(seed)

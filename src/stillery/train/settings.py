@@ -18,12 +18,12 @@ class Training:
 
     panel: ClassVar[Panel] = Panel.TRAINING
 
-    epochs: int = setting(5, "Passes over the training part, all stages together.", least=1, panel=Panel.FIRST)
+    epochs: int = setting(5, "Passes over the training split, all stages together.", least=1, panel=Panel.FIRST)
     max_steps: int | None = setting(None, "Stop after this many optimiser steps, whatever --epochs says.", least=1)
     batch_size: int = setting(32, "Examples per forward pass and process.", least=1)
     accumulate: int = setting(
         1,
-        "Forward passes per optimiser step; 4 x 8 trains like 1 x 32, unless a method looks at the whole batch.",
+        "Forward passes per optimiser step; 4 x 8 trains like 1 x 32, unless a method compares examples of a batch.",
         least=1,
     )
     lr: float = setting(5e-5, "Peak learning rate of AdamW.", above=0, panel=Panel.FIRST)
@@ -36,13 +36,13 @@ class Training:
         choices=PRECISIONS,
         panel=Panel.SPEED,
     )
-    eval_every: int | None = setting(None, "Score the dev part every N steps.  [default: once per epoch]", least=1)
+    eval_every: int | None = setting(None, "Score the dev split every N steps.  [default: once per epoch]", least=1)
     checkpoint_every: int = setting(500, "Save a checkpoint to resume from every N steps.", least=1, panel=Panel.OUTPUT)
     keep: str = setting(
-        "best", "Keep the weights that are best on the dev part, or the last ones.", choices=("best", "last")
+        "best", "Keep the weights that are best on the dev split, or the last ones.", choices=("best", "last")
     )
     patience: int | None = setting(
-        None, "Stop after this many scorings of the dev part without a gain.  [default: never]", least=1
+        None, "Stop after this many scorings of the dev split without a gain.  [default: never]", least=1
     )
     seed: int = setting(0, "Seed of initialisation, order, dropout and random pairings.", least=0, most=2**32 - 1)
     graph: str = setting(
@@ -58,19 +58,30 @@ class Training:
         "Warn of one term with all the gradient, projections that lose rank, one answer for all.",
         panel=Panel.OUTPUT,
     )
-    tensorboard: bool = setting(False, "Write TensorBoard events beside log.jsonl.", panel=Panel.OUTPUT)
+    track: str | None = setting(
+        None,
+        "Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.",
+        panel=Panel.OUTPUT,
+    )
+    tensorboard: bool = setting(False, "The same as --track tensorboard.", panel=Panel.OUTPUT)
+
+    @property
+    def trackers(self) -> tuple[str, ...]:
+        """The names of the trackers that are asked for."""
+        names = [name.strip() for name in (self.track or "").split(",")]
+        return tuple(dict.fromkeys([*(["tensorboard"] if self.tensorboard else []), *filter(None, names)]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storing:
-    """Whether what the teacher shows is kept on disk, so that it runs once and not in every epoch."""
+    """The teacher cache: whether its outputs are kept on disk, so that it runs once and not in every epoch."""
 
     panel: ClassVar[Panel] = Panel.SPEED
 
     cache: str = setting(
         "auto",
-        "Keep what a classifier's teacher shows on disk: auto does where that saves time, on also keeps what attention "
-        "is made from.",
+        "Cache the outputs of a classifier's teacher on disk: auto does where that saves time, on also caches queries, "
+        "keys and values.",
         choices=("auto", "on", "off"),
     )
     cache_limit: float = setting(20.0, "Gigabytes that may take, of all runs together.", above=0)

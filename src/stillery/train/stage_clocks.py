@@ -1,29 +1,92 @@
-"""What is left of a run's stages: who teaches each on what, and the clock at every one of its steps."""
+"""The stages of a run: the steps of each, its data and teacher, and the clock at every step."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stillery.recipe import Clock, Stage
 from stillery.train.data import Trainable
-from stillery.train.objective import Objective
+from stillery.train.on_policy import OnPolicy
 from stillery.train.schedule import stage_lengths
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["Lesson", "clock_at", "lengths_of", "lessons_of"]
+__all__ = ["Sources", "StageSpan", "lengths_of", "spans_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Lesson:
-    """What is left of a stage: who teaches it on what, a clock of each of its epochs, how many examples it will see."""
+class Sources:
+    """What the stages of a run learn from: training data and teachers.
+
+    A stage that asks for them has the `supplementary` data and teacher. With `on_policy` the student generates the
+    targets of some steps itself.
+    """
+
+    data: Trainable
+    teacher: LiveTeacher | None
+    supplementary: Trainable | None = None
+    supplementary_teacher: LiveTeacher | None = None
+    on_policy: OnPolicy | None = None
+
+    @property
+    def teachers(self) -> list[LiveTeacher]:
+        """All teachers there are."""
+        return [one for one in (self.teacher, self.supplementary_teacher) if one is not None]
+
+    def data_of(self, stage: Stage) -> Trainable | None:
+        """The data of a stage."""
+        return self.supplementary if stage.data == "supplementary" else self.data
+
+    def teacher_of(self, stage: Stage) -> LiveTeacher | None:
+        """The teacher of a stage."""
+        return self.supplementary_teacher if stage.teacher == "supplementary" else self.teacher
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StageSpan:
+    """The steps of a stage: the first of them in the run, how many, and how many make an epoch over its data.
+
+    A step takes a `window` of examples.
+    """
 
     stage: int
-    teacher: LiveTeacher | None
+    start: int
+    length: int
+    window: int
     data: Trainable
-    clocks: Sequence[Clock]
-    examples: int
+    teacher: LiveTeacher | None
+    seed: int
+
+    @property
+    def per_epoch(self) -> int:
+        """Steps of an epoch."""
+        return math.ceil(len(self.data) / self.window)
+
+    @property
+    def end(self) -> int:
+        """The step of the run after the stage's last."""
+        return self.start + self.length
+
+    def examples_after(self, step: int) -> int:
+        """How many examples the stage sees from this step of the run on."""
+        return (self.end - max(step, self.start)) * self.window
+
+    def epoch_clocks(self) -> list[Clock]:
+        """The clock at the first step of each epoch."""
+        return [self.clock(step) for step in range(self.start, self.end, self.per_epoch)]
+
+    def clock(self, step: int) -> Clock:
+        """The clock of a step of the run that is in the stage."""
+        return Clock(
+            seed=self.seed,
+            stage=self.stage,
+            epoch=(step - self.start) // self.per_epoch,
+            step=step,
+            stage_step=step - self.start,
+            stage_steps=self.length,
+            stage_epochs=math.ceil(self.length / self.per_epoch),
+        )
 
 
 def lengths_of(stages: Sequence[Stage], steps: int) -> list[int]:
@@ -31,39 +94,20 @@ def lengths_of(stages: Sequence[Stage], steps: int) -> list[int]:
     return stage_lengths(steps, [stage.share for stage in stages], [stage.least_steps for stage in stages])
 
 
-def lessons_of(
-    objective: Objective,
-    sources: Sequence[Trainable | None],
-    teachers: Mapping[str, LiveTeacher | None],
-    lengths: Sequence[int],
-    window: int,
-    seed: int,
-    step: int,
-) -> list[Lesson]:
-    """What is left of each stage after a step of the run."""
-    lessons, start = [], 0
-    for index, (stage, source, length) in enumerate(zip(objective.stages, sources, lengths, strict=True)):
+def spans_of(
+    stages: Sequence[Stage], sources: Sources, lengths: Sequence[int], *, window: int, seed: int, step: int
+) -> list[StageSpan]:
+    """The stages that are not over after a step of the run."""
+    spans, start = [], 0
+    for index, (stage, length) in enumerate(zip(stages, lengths, strict=True)):
         if step < start + length:
-            assert source is not None
-            per_epoch = math.ceil(len(source) / window)
-            clocks = [
-                clock_at(seed, index, start, length, per_epoch, at) for at in range(start, start + length, per_epoch)
-            ]
-            left = start + length - max(step, start)
-            teacher = teachers[stage.teacher]
-            lessons.append(Lesson(stage=index, teacher=teacher, data=source, clocks=clocks, examples=left * window))
+            data = sources.data_of(stage)
+            assert data is not None
+            spans.append(
+                StageSpan(
+                    stage=index, start=start, length=length, window=window, data=data,
+                    teacher=sources.teacher_of(stage), seed=seed,
+                )
+            )  # fmt: skip
         start += length
-    return lessons
-
-
-def clock_at(seed: int, stage: int, start: int, length: int, per_epoch: int, step: int) -> Clock:
-    """The clock of a step of a stage that begins at `start`."""
-    return Clock(
-        seed=seed,
-        stage=stage,
-        epoch=(step - start) // per_epoch,
-        step=step,
-        stage_step=step - start,
-        stage_steps=length,
-        stage_epochs=math.ceil(length / per_epoch),
-    )
+    return spans

@@ -1,8 +1,8 @@
-"""Try several starts of a student for a few steps each, and measure which of them learns best.
+"""Try several initialisations of a student for a few steps each, and measure which learns best.
 
 All starts see the same batches in the same order with the same seed, and are compared by the loss on training examples
-that none of them was trained on. One model is trained again and again from other weights, so that on a GPU a step that
-was recorded for the first start serves the others too.
+that none of them was trained on. One model is trained from each start in turn, so that on a GPU a step recorded for the
+first start is replayed for the others too.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery.data.tokens.batches import windows
-from stillery.losses import Kind, Mixed
+from stillery.data.tokens.batches import Batch, windows
+from stillery.losses import Kind
 from stillery.models.family import stack_sizes
-from stillery.models.trace import Stack, Trace
+from stillery.models.outputs import Stack, Trace
 from stillery.progress import bar
 from stillery.recipe import Clock, Stage
 from stillery.train.cuda.graph_step import Graphs, packed, why_not
 from stillery.train.cuda.memory import free_cached
 from stillery.train.cuda.stream import own_stream
 from stillery.train.data import Trainable, TrainingData
-from stillery.train.microbatches import Part, cut_window
+from stillery.train.microbatches import MicroBatch, split_window
 from stillery.train.objective import Objective
 from stillery.train.optimiser import adamw, set_rate
 from stillery.train.schedule import learning_rate
 from stillery.train.settings import Training
 from stillery.train.step import Step
-from stillery.train.step_plan import Needs
+from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher import LiveTeacher, Teacher
-from stillery.train.teacher_cache.contents import What, frame_of, shown_again
+from stillery.train.teacher_cache.contents import CachedArray, frame_of, trace_of
 
 __all__ = ["HELD_OUT", "LEAST_STEPS", "MOST_STEPS", "SHARE", "Probe", "Weights", "probe_steps"]
 
@@ -42,15 +42,15 @@ SHARE = 0.15
 """The largest share of a run's optimiser steps that trying starts may cost."""
 
 MOST_STEPS, LEAST_STEPS = 48, 12
-"""Steps that a start is tried for: more tell little more, fewer tell nothing."""
+"""Steps that a start is tried for: more add little, fewer decide nothing."""
 
 HELD_OUT = 8
-"""Batches of training examples that no start is trained on and all are compared by."""
+"""Held-out batches of training examples, by whose loss the starts are compared."""
 
-_ORDER = 0x57A27  # the shuffle of a probe is not that of any stage
+_ORDER = 0x57A27  # a shuffle of its own, which is not that of any stage
 
 Weights = Callable[[], Mapping[str, Tensor]]
-"""Makes the weights of a student at one start."""
+"""Makes the initial weights of a student from one start."""
 
 
 def probe_steps(total: int, starts: int) -> int:
@@ -67,32 +67,25 @@ def probe_steps(total: int, starts: int) -> int:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class _Answers:
-    """A teacher of classifiers whose logits on the probe's examples are kept in memory: it runs once for all starts."""
+class _LogitsInMemory:
+    """A classifying teacher whose logits on the trial's examples are in memory: it runs once for all starts."""
 
     logits: Mapping[int, Tensor]
     frame: Stack
 
-    def read(self, index: np.ndarray, longest: int, needs: Needs) -> dict[What, Tensor] | None:
+    def read(self, batch: Batch, needs: Needs) -> dict[CachedArray, Tensor]:
         """The logits of these examples."""
-        return {What("logits"): torch.stack([self.logits[int(place)] for place in index])}
+        return {CachedArray("logits"): torch.stack([self.logits[int(place)] for place in batch.index])}
 
-    def __call__(
-        self,
-        inputs: Mapping[str, Tensor],
-        needs: Needs,
-        mixed: Mixed | None = None,
-        kept: Mapping[What, Tensor] | None = None,
-        logits: bool = True,
-    ) -> Trace:
-        """A trace of the kept logits."""
-        assert kept is not None
-        return shown_again(kept, self.frame, inputs["attention_mask"])
+    def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
+        """A trace of the logits that were read for a micro-batch."""
+        assert micro_batch.cached is not None
+        return trace_of(micro_batch.cached, self.frame, micro_batch.batch.inputs["attention_mask"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probe:
-    """What every start is tried with: a student to put weights into, the data, the losses and the run's settings."""
+    """Tries starts: with a student to put weights into, the data, the losses and the run's settings."""
 
     student: PreTrainedModel
     teacher: LiveTeacher
@@ -111,46 +104,46 @@ class Probe:
         clocks = [Clock(seed=training.seed, step=step, stage_step=step, stage_steps=steps) for step in range(steps)]
         learnt = [order[step % max(len(order) - held, 1)] for step in range(steps)]
         with own_stream(accelerator.device):
-            self.teacher.bring(accelerator.device, comes_back=True)
-            batches = [self._cut(chosen, clock) for chosen, clock in zip(learnt, clocks, strict=True)]
-            kept_out = [self._cut(chosen, clocks[0]) for chosen in order[-held:]]
-            teacher = self._teacher([*batches, *kept_out])
+            self.teacher.bring(accelerator.device, may_offload=True)
+            batches = [self._split(chosen, clock) for chosen, clock in zip(learnt, clocks, strict=True)]
+            held_out = [self._split(chosen, clocks[0]) for chosen in order[-held:]]
+            teacher = self._teacher([*batches, *held_out])
             if not isinstance(teacher, LiveTeacher):
-                batches = [[_with_answers(part, teacher) for part in parts] for parts in batches]
-                kept_out = [[_with_answers(part, teacher) for part in parts] for parts in kept_out]
+                batches = [[_with_logits(one, teacher) for one in window] for window in batches]
+                held_out = [[_with_logits(one, teacher) for one in window] for window in held_out]
             try:
-                return self._tried(starts, teacher, batches, kept_out, clocks)
+                return self._tried(starts, teacher, batches, held_out, clocks)
             finally:
                 accelerator._optimizers.clear()
                 accelerator._models.clear()
                 free_cached()
 
-    def _cut(self, chosen: np.ndarray, clock: Clock) -> list[Part]:
-        return cut_window(self.data, chosen, self.training.batch_size, clock, None, self.accelerator)
+    def _split(self, chosen: np.ndarray, clock: Clock) -> list[MicroBatch]:
+        return split_window(self.data, chosen, self.training.batch_size, clock, None, self.accelerator)
 
-    def _teacher(self, batches: Sequence[Sequence[Part]]) -> Teacher:
-        """A teacher that has answered already; one that generates text runs in every step, its logits are too large."""
+    def _teacher(self, batches: Sequence[Sequence[MicroBatch]]) -> Teacher:
+        """A teacher with its logits in memory; one that generates text runs in every step: its logits are too large."""
         if not isinstance(self.data, TrainingData):
             return self.teacher
         logits: dict[int, Tensor] = {}
         frame: Stack | None = None
-        for part in (part for parts in batches for part in parts):
-            if all(int(place) in logits for place in part.batch.index):
+        for one in (one for window in batches for one in window):
+            if all(int(place) in logits for place in one.batch.index):
                 continue
-            there = part.to(self.accelerator.device)
+            there = one.to(self.accelerator.device)
             with self.accelerator.autocast():
-                shown = self.teacher(there.batch.inputs, {}, logits=True)
-            frame = frame or frame_of(shown.stack())
-            logits.update(zip(part.batch.index.tolist(), shown.logits.cpu(), strict=True))
+                trace = self.teacher(there.batch.inputs, {}, logits=True)
+            frame = frame or frame_of(trace.stack())
+            logits.update(zip(one.batch.index.tolist(), trace.logits.cpu(), strict=True))
         assert frame is not None
-        return _Answers(logits=logits, frame=frame)
+        return _LogitsInMemory(logits=logits, frame=frame)
 
     def _tried(
         self,
         starts: Mapping[str, Weights],
         teacher: Teacher,
-        batches: Sequence[Sequence[Part]],
-        kept_out: Sequence[Sequence[Part]],
+        batches: Sequence[Sequence[MicroBatch]],
+        held_out: Sequence[Sequence[MicroBatch]],
         clocks: Sequence[Clock],
     ) -> dict[str, float]:
         training, accelerator = self.training, self.accelerator
@@ -172,32 +165,34 @@ class Probe:
             for name, weights in starts.items():
                 _begin(objective.student, weights(), optimiser)
                 module.train()
-                for parts, clock in zip(batches, clocks, strict=True):
+                for window, clock in zip(batches, clocks, strict=True):
+                    plan = objective.plan(clock)
                     set_rate(optimiser, learning_rate(training.lr, clock.step, len(clocks), training.warmup))
                     if graphs is not None:
-                        graphs(packed(objective, parts[0], clock), clock)
+                        graphs(packed(plan, window[0]))
                     else:
-                        take([part.to(accelerator.device) for part in parts], clock)
+                        take(plan, [one.to(accelerator.device) for one in window])
                     shown.advance(note=name)
                 module.eval()
-                found[name] = self._loss(take, kept_out, clocks[-1])
+                found[name] = self._loss(take, held_out, objective.plan(clocks[-1]))
         return found
 
-    def _loss(self, take: Step, batches: Sequence[Sequence[Part]], clock: Clock) -> float:
+    def _loss(self, take: Step, batches: Sequence[Sequence[MicroBatch]], plan: StepPlan) -> float:
         """The mean loss of the held-out batches, over all processes."""
         with torch.no_grad():
-            losses = [take.losses(part.to(self.accelerator.device), clock).total for parts in batches for part in parts]
+            device = self.accelerator.device
+            losses = [take.losses(plan, one.to(device)).total for window in batches for one in window]
         total: Tensor = self.accelerator.reduce(torch.stack(losses).sum())
         return float(total) / len(batches)
 
 
-def _with_answers(part: Part, teacher: Teacher) -> Part:
-    return replace(part, kept=teacher.read(part.batch.index, 0, {}))
+def _with_logits(micro_batch: MicroBatch, teacher: Teacher) -> MicroBatch:
+    return replace(micro_batch, cached=teacher.read(micro_batch.batch, {}))
 
 
 @torch.no_grad()
 def _begin(student: PreTrainedModel, weights: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """Put a start's weights into the student, in place, and forget what the optimiser knows."""
+    """Put a start's weights into the student, in place, and reset the optimiser."""
     student.load_state_dict(weights)
     for state in optimiser.state.values():
         for value in state.values():

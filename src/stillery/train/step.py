@@ -12,27 +12,21 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 
-from stillery.models.trace import Trace
-from stillery.recipe import Clock, Stage
-from stillery.train.microbatches import Part
+from stillery.models.outputs import Trace
+from stillery.recipe import Clock
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Objective
 from stillery.train.seeds import seed_generators, step_seed
-from stillery.train.step_losses import Said, spoken
-from stillery.train.step_plan import needs_of
+from stillery.train.step_losses import StepLosses, stacked
+from stillery.train.step_plan import StepPlan
 from stillery.train.teacher import Teacher
 
-__all__ = ["Step", "teaching_views"]
-
-
-def teaching_views(stage: Stage) -> list[str]:
-    """The views of a batch that a stage looks at its teacher on."""
-    matched = {match.view for match in stage.matches if match.against == "teacher"}
-    return [view for view in ("plain", "mixed") if view in matched or (view == "plain" and stage.prediction)]
+__all__ = ["Step"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """What the steps of a stage are made with: who is trained, by whom, and the optimiser."""
+    """Takes the steps of a stage: with a trained module, its teacher, and the optimiser."""
 
     module: nn.Module
     objective: Objective
@@ -43,69 +37,55 @@ class Step:
 
     @property
     def trained(self) -> list[nn.Parameter]:
-        """The parameters that change."""
+        """The parameters that are trained."""
         return [parameter for parameter in self.objective.parameters() if parameter.requires_grad]
 
-    def __call__(self, parts: Sequence[Part], clock: Clock, *, grad_norms: bool = False) -> Said:
+    def __call__(self, plan: StepPlan, micro_batches: Sequence[MicroBatch], *, grad_norms: bool = False) -> StepLosses:
         """Take a step on micro-batches, which are on the device."""
-        said = Said(step=clock.step + 1)
-        counts = self._counts(parts, clock)
-        for number, part in enumerate(parts):
-            with self._gradients_shared(number == len(parts) - 1):
-                self._seed(clock, number)
-                losses = self.losses(part, clock, counts)
-                said.add(list(losses.terms), spoken(losses), part.batch.ids)
+        found = StepLosses(step=plan.clock.step + 1)
+        counts = self._counts(plan, micro_batches)
+        for number, micro_batch in enumerate(micro_batches):
+            with self._gradients_shared(number == len(micro_batches) - 1):
+                self._seed(plan.clock, number)
+                losses = self.losses(plan, micro_batch, counts)
+                found.add(list(losses.terms), stacked(losses), micro_batch.batch.ids)
                 if grad_norms:
-                    said.add_gradients(losses, self.trained)
+                    found.add_gradients(losses, self.trained)
                 self.backward(losses)
-        said.norm = self.move()
+        found.norm = self.update()
         self.optimiser.zero_grad()
-        return said
+        return found
 
-    def losses(self, part: Part, clock: Clock, counts: Mapping[str, Tensor] | None = None) -> Losses:
+    def losses(self, plan: StepPlan, micro_batch: MicroBatch, counts: Mapping[str, Tensor] | None = None) -> Losses:
         """The losses of one micro-batch; `counts` are those of the whole step, where it had to be counted."""
-        shown = self.shown(part, clock)
-        inputs = part.batch.inputs
-        losses: Losses = self.module(
-            inputs, part.batch.labels, shown, clock, part.share, part.mixed, part.places, part.batch.generated,
-            counts=counts,
-        )  # fmt: skip
+        losses: Losses = self.module(plan, micro_batch, self.teacher_outputs(plan, micro_batch), counts)
         return losses
 
-    def shown(self, part: Part, clock: Clock) -> dict[str, Trace]:
-        """What the teacher shows of each view of a micro-batch."""
-        objective, inputs = self.objective, part.batch.inputs
-        stage = objective.stages[clock.stage]
-        shown: dict[str, Trace] = {}
-        if stage.needs_teacher:
-            assert self.teacher is not None
-            with self.accelerator.autocast():
-                for view in teaching_views(stage):
-                    _, needs = needs_of(stage, objective.between[clock.stage], clock, view)
-                    plain = view == "plain"
-                    shown[view] = self.teacher(
-                        inputs, needs, None if plain else part.mixed, part.kept if plain else None,
-                        logits=plain and stage.prediction is not None,
-                    )  # fmt: skip
-        return shown
+    def teacher_outputs(self, plan: StepPlan, micro_batch: MicroBatch) -> dict[str, Trace]:
+        """The teacher's outputs on each view of a micro-batch."""
+        if not plan.teacher:
+            return {}
+        assert self.teacher is not None
+        with self.accelerator.autocast():
+            return {view: self.teacher.outputs(plan, micro_batch, view) for view in plan.teacher}
 
     def _seed(self, clock: Clock, number: int) -> None:
         chosen = step_seed(clock.seed, clock.step, number, self.accelerator.process_index)
         seed_generators(chosen, self.accelerator.device)
 
-    def _counts(self, parts: Sequence[Part], clock: Clock) -> dict[str, Tensor] | None:
-        """What matches that count themselves count in the whole step, where that is cut: a look ahead of its own."""
-        cut = len(parts) > 1 or self.accelerator.num_processes > 1
-        if not cut or not self.objective.counts_itself(clock.stage):
+    def _counts(self, plan: StepPlan, micro_batches: Sequence[MicroBatch]) -> dict[str, Tensor] | None:
+        """What matches whose distance counts count in the whole step, where that is divided: a forward pass more."""
+        divided = len(micro_batches) > 1 or self.accelerator.num_processes > 1
+        if not divided or not plan.counted:
             return None
         totals: dict[str, Tensor] = {}
-        for number, part in enumerate(parts):
-            self._seed(clock, number)
+        for number, micro_batch in enumerate(micro_batches):
+            self._seed(plan.clock, number)
             with self.accelerator.autocast():
-                found = self.objective.counts_of(part.batch.inputs, self.shown(part, clock), clock, part.mixed)
+                found = self.objective.counts_of(plan, micro_batch, self.teacher_outputs(plan, micro_batch))
             for name, counts in found.items():
-                held = counts if part.share["examples"] else torch.zeros_like(counts)
-                totals[name] = totals[name] + held if name in totals else held
+                own = counts if micro_batch.share["examples"] else torch.zeros_like(counts)
+                totals[name] = totals[name] + own if name in totals else own
         return {name: self.accelerator.reduce(counts, "sum") for name, counts in totals.items()}
 
     def backward(self, losses: Losses) -> None:
@@ -113,8 +93,8 @@ class Step:
         # Processes average their gradients; the parts of the loss are to be added up.
         self.accelerator.backward(losses.total * self.accelerator.num_processes)
 
-    def move(self) -> Tensor:
-        """Clip the gradients and move the weights; return the norm the gradients had."""
+    def update(self) -> Tensor:
+        """Clip the gradients and update the weights; return the norm the gradients had."""
         norm: Tensor = self.accelerator.clip_grad_norm_(self.trained, self.clip or math.inf)
         self.optimiser.step()
         return norm

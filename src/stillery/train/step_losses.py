@@ -1,4 +1,4 @@
-"""What the losses of a step were, and the end of a run whose loss is not a number."""
+"""The losses of a step, and the end of a run whose loss is not a finite number."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from torch import Tensor, nn
 from stillery.errors import Stopped
 from stillery.train.objective import Losses
 
-__all__ = ["Said", "note", "spoken", "stop_if_not_finite"]
+__all__ = ["StepLosses", "note", "stacked", "stop_if_not_finite"]
 
 
-def spoken(losses: Losses) -> Tensor:
+def stacked(losses: Losses) -> Tensor:
     """The total and every term, in their order, as one tensor."""
     return torch.stack([losses.total.detach(), *(value.detach() for value in losses.terms.values())])
 
 
-class Said:
-    """What the losses of one optimiser step were, kept on the device until somebody reads it."""
+class StepLosses:
+    """The losses of one optimiser step, kept on the device until they are read."""
 
     def __init__(self, step: int) -> None:
         self.step = step
@@ -32,17 +32,17 @@ class Said:
         self.gradients: dict[str, float] = {}
 
     def add(self, names: Sequence[str], values: Tensor, ids: Sequence[str]) -> None:
-        """Add the total and the terms of one micro-batch (`spoken`), and the examples it has."""
+        """Add the total and the terms of one micro-batch (`stacked`), and the ids of its examples."""
         self.names = list(names)
         self.ids.append(ids)
         self.values.append(values)
 
     def tensors(self) -> list[Tensor]:
-        """All that is kept on the device, as vectors."""
+        """All that is on the device, as vectors."""
         return self.values + ([] if self.norm is None else [self.norm.reshape(1)])
 
-    def take(self, found: Iterator[Tensor]) -> None:
-        """Keep these in place of `tensors`."""
+    def replace_tensors(self, found: Iterator[Tensor]) -> None:
+        """Keep these in place of `tensors`, in their order."""
         self.values = [next(found) for _ in self.values]
         self.norm = None if self.norm is None else next(found)
 
@@ -54,9 +54,9 @@ class Said:
             self.gradients[name] = self.gradients.get(name, 0.0) + norm
 
     def numbers(self, accelerator: Accelerator | None = None) -> dict[str, object]:
-        """The loss, its terms and their gradients, read back; of several processes all call this, and it is theirs.
+        """The loss, its terms and their gradients, read back; added up over processes, which must all call this.
 
-        The norm of a term's own gradient is of this process's examples alone.
+        The norm of a term's own gradient covers this process's examples alone.
         """
         values = torch.stack(self.values).sum(0)
         if accelerator is not None and accelerator.num_processes > 1:
@@ -71,24 +71,24 @@ class Said:
 
 
 def note(numbers: dict[str, object]) -> str:
-    """The loss and its terms in a few words."""
+    """The loss and its terms on one line."""
     terms = numbers["terms"]
     assert isinstance(terms, dict)
     return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
 
 
-def stop_if_not_finite(steps: Sequence[Said]) -> None:
+def stop_if_not_finite(steps: Sequence[StepLosses]) -> None:
     """Stop the run at the first step whose loss was not a finite number."""
     if not steps:
         return
-    # One reading for all of them: each would make a GPU wait.
-    read = iter(torch.cat([values for said in steps for values in said.values]).tolist())
-    for said in steps:
-        for ids in said.ids:
-            values = [next(read) for _ in range(len(said.names) + 1)]
-            bad = [name for name, value in zip(said.names, values[1:], strict=True) if not math.isfinite(value)]
+    # One copy for all of them: each would make a GPU wait.
+    read = iter(torch.cat([values for one in steps for values in one.values]).tolist())
+    for one in steps:
+        for ids in one.ids:
+            values = [next(read) for _ in range(len(one.names) + 1)]
+            bad = [name for name, value in zip(one.names, values[1:], strict=True) if not math.isfinite(value)]
             if bad:
                 raise Stopped(
-                    f"step {said.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"
+                    f"step {one.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"
                     f"{' ...' if len(ids) > 40 else ''}; try a lower --lr or --precision fp32"
                 )

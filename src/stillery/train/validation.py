@@ -1,4 +1,4 @@
-"""What a score of the dev part says beside its metrics: that all its examples were given one answer."""
+"""A score of the dev split with, beside its metrics, the one answer that all examples were given, if they were."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["OneAnswer", "Scores"]
 class OneAnswer:
     """The one answer that a model gives every example, in words.
 
-    `expected` is the share of the examples that should have been given it, where that can be said.
+    `expected` is the share of the examples that should have been given it, where that is known.
     """
 
     answer: str

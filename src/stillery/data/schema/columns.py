@@ -1,76 +1,79 @@
-"""Which columns of a file hold the text, the second text, the label and the id."""
+"""Which columns of a file have which role."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from stillery.data.readers.delimited import other_separator
+from stillery.data.schema.roles import ID, Role, Schema
 from stillery.errors import ErrorList, UserError, nearest
 
 __all__ = ["Columns", "find"]
 
-PARTNERS = (
-    ("sentence1", "sentence2"),
-    ("premise", "hypothesis"),
-    ("question1", "question2"),
-    # QNLI: the question comes first, although `sentence` alone would be the text.
-    ("question", "sentence"),
-    ("question", "answer"),
-    ("text", "text_pair"),
-    ("text1", "text2"),
-    ("text_a", "text_b"),
-    ("text", "text2"),
-    ("sentence", "sentence2"),
-    ("first", "second"),
-    ("text", "second"),
-)
-TEXT = (
-    *("text", "sentence", "sentence1", "premise", "question", "question1", "review", "content", "body"),
-    *("text1", "text_a", "document", "comment", "message", "tweet", "utterance"),
-)
-LABEL = ("label", "labels", "target", "class", "category", "score", "rating", "sentiment", "gold_label")
-ID = ("id", "idx", "guid")
-
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The names of the columns that matter, as the file spells them; `flags` are the labels that have a column each."""
+    """The columns that matter by role, as the file spells them; `flags` are the labels that have a column each."""
 
-    text: str
-    text_pair: str | None
-    label: str | None
-    id: str | None
+    names: Mapping[str, str]
+    id: str | None = None
     flags: tuple[str, ...] = ()
 
+    def __getitem__(self, role: str) -> str:
+        """The column of a role."""
+        return self.names[role]
 
-def find(
-    names: Sequence[str],
-    where: str,
-    text: str | None = None,
-    text_pair: str | None = None,
-    label: str | None = None,
-    need_label: bool = True,
-) -> Columns:
-    """Find the columns by their usual names, or take the ones asked for; one asked for by name comes alone.
+    def get(self, role: str) -> str | None:
+        """The column of a role, if it has one."""
+        return self.names.get(role)
 
-    A label such as `toxic,threat` that no column has as its whole name means a column for each of the names.
+
+def find(names: Sequence[str], where: str, schema: Schema, *, need: bool = True, look: bool = True) -> Columns:
+    """Find the columns by their usual names, or take the ones asked for; errors are reported together.
+
+    Args:
+        names: the columns of the file.
+        where: what errors call the file.
+        schema: the roles, and the columns asked for.
+        need: whether there must be an answer; without need one that is asked for may be absent.
+        look: whether an answer is looked for at all.
     """
-    errors = ErrorList()
-    present = _Present(tuple(names))
-    # Every name is looked at before anything is refused, so that two mistyped options are two lines.
-    with errors.catch():
-        found_text, found_pair = _texts(present, where, text, text_pair)
-    with errors.catch():
-        flags = _flags(present, where, label, need_label)
-        found_label = None if flags else _label(present, where, label, need_label)
-    errors.raise_any()
-    return Columns(text=found_text, text_pair=found_pair, label=found_label, id=_first(present, ID), flags=flags)
+    present = _Present(names=tuple(names), where=where)
+    answer = schema.answer.role
+    of_inputs, of_answer = ErrorList(), ErrorList()
+    found: dict[str, str] = {}
+    for role in schema.inputs:
+        with of_inputs.catch():
+            found |= present.asked(role, schema.asked.get(role.name))
+    flags: tuple[str, ...] = ()
+    if look:
+        with of_answer.catch():
+            flags = _flags(present, answer, schema.asked.get(answer.name), need)
+            found |= {} if flags else present.asked(answer, schema.asked.get(answer.name), need)
+    with of_inputs.catch():
+        _refuse_twice(where, [role for role in (*schema.inputs, answer) if role.name in found], found)
+    if not of_inputs.lines:
+        with of_inputs.catch():
+            found = _usual_inputs(present, schema, found) | found
+    # What language a target is in is known only beside a source.
+    known = not of_inputs.lines or not answer.languages
+    if look and known and not flags and schema.asked.get(answer.name) is None:
+        with of_answer.catch():
+            found |= _usual_answer(present, schema, found, need)
+    for line in of_answer.lines:
+        of_inputs.add(line)
+    of_inputs.raise_any()
+    order = [role.name for role in (*schema.inputs, answer) if role.name in found]
+    return Columns(names={name: found[name] for name in order}, id=present.first(ID), flags=flags)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class _Present:
+    """The columns of a file."""
+
     names: tuple[str, ...]
+    where: str
 
     def find(self, wanted: str) -> str | None:
         """The column of that name, its exact spelling before any other case."""
@@ -78,39 +81,74 @@ class _Present:
             return wanted
         return next((name for name in self.names if name.strip().casefold() == wanted.strip().casefold()), None)
 
+    def first(self, candidates: Sequence[str], beside: Sequence[str] = ()) -> str | None:
+        """The first of the names that is there and not one of those beside it."""
+        return next((name for name in map(self.find, candidates) if name is not None and name not in beside), None)
 
-def _texts(present: _Present, where: str, text: str | None, pair: str | None) -> tuple[str, str | None]:
-    first = _asked(present, where, "--text", text)
-    second = _asked(present, where, "--text-pair", pair)
-    if first is not None and first == second:
-        raise UserError(f"{where}: --text and --text-pair both name the column {first!r}; give two columns")
-    if first is not None:
-        return first, second
-    for left, right in PARTNERS:
-        one, other = present.find(left), present.find(right)
-        if one is not None and other is not None and second in (None, other):
-            return one, other
-    one = _first(present, tuple(name for name in TEXT if present.find(name) != second))
-    if one is None:
-        raise UserError(f"{where}: no text column; {_choose(present, '--text')}")
-    return one, second
+    def asked(self, role: Role, wanted: str | None, need: bool = True) -> dict[str, str]:
+        """The column that is asked for by name, under its role."""
+        found = None if wanted is None else self.find(wanted)
+        if found is None and wanted is not None and need:
+            hint = other_separator(self.names) or nearest(wanted, self.names)
+            raise UserError(f"{self.where}: no column {wanted!r} ({role.option}); {hint}")
+        return {} if found is None else {role.name: found}
 
-
-def _label(present: _Present, where: str, label: str | None, need: bool) -> str | None:
-    if label is not None:
-        return _asked(present, where, "--label", label) if need else present.find(label)
-    found = _first(present, LABEL)
-    if found is None and need:
-        raise UserError(
-            f"{where}: no label column; {_choose(present, '--label')}, or say --unlabelled to distil on texts alone"
-        )
-    return found
+    def missing(self, role: Role) -> UserError:
+        """That no column has the role, and which columns there are."""
+        shown = ", ".join(repr(name) for name in self.names)
+        choose = other_separator(self.names) or f"the columns are {shown}; name one with {role.option}"
+        return UserError(f"{self.where}: no {role.title} column; {choose}{role.cure}")
 
 
-def _flags(present: _Present, where: str, label: str | None, need: bool) -> tuple[str, ...]:
-    """The columns of the labels that have one each; none where one column holds the labels."""
-    wanted = [name.strip() for name in (label or "").split(",") if name.strip()]
-    if label is None or len(wanted) < 2 or present.find(label) is not None:
+def _usual_inputs(present: _Present, schema: Schema, found: Mapping[str, str]) -> dict[str, str]:
+    """The columns of the inputs by their usual names, unless the first input is asked for."""
+    roles, taken = schema.inputs, set(found.values())
+    if roles[0].name in found:
+        return {}
+    for names in schema.partners:
+        columns = {role.name: present.find(name) for role, name in zip(roles, names, strict=True)}
+        free = {name: column for name, column in columns.items() if column is not None and column not in taken}
+        # One that is asked for may be one of the partners.
+        if all(found[name] == column if name in found else name in free for name, column in columns.items()):
+            return free
+    usual: dict[str, str] = {}
+    for role in roles:
+        column = None if role.name in found else present.first(role.usual, [*taken, *usual.values()])
+        if column is not None:
+            usual[role.name] = column
+        elif role.required and role.name not in found:
+            raise present.missing(role)
+    return usual
+
+
+def _usual_answer(present: _Present, schema: Schema, found: Mapping[str, str], need: bool) -> dict[str, str]:
+    role = schema.answer.role
+    column = present.first(role.usual, list(found.values()))
+    if column is None and role.languages:
+        column = _other_language(present, role, found[schema.inputs[0].name])
+    if column is None and need:
+        raise present.missing(role)
+    return {} if column is None else {role.name: column}
+
+
+def _other_language(present: _Present, role: Role, source: str) -> str | None:
+    """The one column in another language beside a source in `en`."""
+    if source.strip().casefold() not in role.languages:
+        return None
+    others = [name for name in present.names if name != source and name.strip().casefold() in role.languages]
+    if len(others) > 1:
+        shown = ", ".join(others)
+        raise UserError(f"{present.where}: {source!r} could be translated to {shown}; name one with {role.option}")
+    return others[0] if others else None
+
+
+def _flags(present: _Present, role: Role, asked: str | None, need: bool) -> tuple[str, ...]:
+    """The columns of the labels that have one each; none where one column holds the labels.
+
+    A label such as `toxic,threat` that no column has as its whole name means a column for each of the names.
+    """
+    wanted = [name.strip() for name in (asked or "").split(",") if name.strip()]
+    if not role.spread or asked is None or len(wanted) < 2 or present.find(asked) is not None:
         return ()
     found = {name: present.find(name) for name in wanted}
     absent = [name for name, column in found.items() if column is None]
@@ -118,28 +156,21 @@ def _flags(present: _Present, where: str, label: str | None, need: bool) -> tupl
         return ()
     errors = ErrorList()
     for name in absent:
-        errors.add(f"{where}: no column {name!r} (--label); {nearest(name, present.names)}")
+        errors.add(f"{present.where}: no column {name!r} ({role.option}); {nearest(name, present.names)}")
     columns = tuple(column for column in found.values() if column is not None)
     if len(set(columns)) < len(wanted) and not absent:
-        errors.add(f"{where}: --label {label} names a column twice")
+        errors.add(f"{present.where}: {role.option} {asked} names a column twice")
     errors.raise_any()
     return columns
 
 
-def _asked(present: _Present, where: str, option: str, wanted: str | None) -> str | None:
-    if wanted is None:
-        return None
-    found = present.find(wanted)
-    if found is None:
-        hint = other_separator(present.names) or nearest(wanted, present.names)
-        raise UserError(f"{where}: no column {wanted!r} ({option}); {hint}")
-    return found
-
-
-def _first(present: _Present, candidates: Sequence[str]) -> str | None:
-    return next((found for found in map(present.find, candidates) if found is not None), None)
-
-
-def _choose(present: _Present, option: str) -> str:
-    names = ", ".join(repr(name) for name in present.names)
-    return other_separator(present.names) or f"the columns are {names}; name one with {option}"
+def _refuse_twice(where: str, roles: Sequence[Role], found: Mapping[str, str]) -> None:
+    """Refuse one column for two roles."""
+    first: dict[str, Role] = {}
+    for role in roles:
+        other = first.setdefault(found[role.name], role)
+        if other is not role:
+            name = found[role.name]
+            raise UserError(
+                f"{where}: {other.option} and {role.option} both name the column {name!r}; give two columns"
+            )

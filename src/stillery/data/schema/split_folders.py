@@ -1,4 +1,4 @@
-"""Which files of a folder are its train, dev and test parts."""
+"""Which files of a folder are its train, dev and test splits."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 from stillery.data.readers.formats import SUFFIXES, format_of, stem
 from stillery.errors import ErrorList, UserError
 
-__all__ = ["PARTS", "Folder", "find_parts", "is_folder", "scored_part"]
+__all__ = ["SPLITS", "Folder", "find_splits", "is_folder", "scored_split"]
 
-PARTS = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
-"""The parts of a task, with the file names each may have."""
+SPLITS = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
+"""The splits of a data set, with the file names each may have."""
 
 # `train-00001-of-00004`, maybe with a hash behind it, `train_2`, `train2`, `train-2024-01`: what is numbered, and which
 # of how many.
@@ -27,17 +27,17 @@ NOT_DATA = {"config.json": "a model", "run.toml": "a run"}
 
 @dataclass(frozen=True, kw_only=True)
 class Folder:
-    """The files of each part or, where no file is a part's, all of them as one data set (`whole`)."""
+    """The files of each split or, where no file is a split's, all of them as one data set (`whole`)."""
 
-    parts: dict[str, tuple[Path, ...]] = field(default_factory=dict)
+    splits: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     whole: tuple[Path, ...] = ()
     note: str = ""
 
-    def scored(self, part: str | None) -> str | None:
-        """The part that a model is scored on: the one named, else test, else dev; None for a set without parts."""
-        if part is not None or not self.parts:
-            return part
-        return "test" if "test" in self.parts else "dev"
+    def scored(self, split: str | None) -> str | None:
+        """The split that a model is scored on: the one named, else test, else dev; None for a set without splits."""
+        if split is not None or not self.splits:
+            return split
+        return "test" if "test" in self.splits else "dev"
 
 
 def is_folder(path: Path) -> bool:
@@ -48,15 +48,15 @@ def is_folder(path: Path) -> bool:
         return False
 
 
-def scored_part(path: Path, part: str | None = None) -> str | None:
-    """The part of a file or folder that a model is scored on; None for all of it."""
-    return (find_parts(path, need_train=False) if is_folder(path) else Folder()).scored(part)
+def scored_split(path: Path, split: str | None = None) -> str | None:
+    """The split of a file or folder that a model is scored on; None for all of it."""
+    return (find_splits(path, need_train=False) if is_folder(path) else Folder()).scored(split)
 
 
-def find_parts(folder: Path, need_train: bool = True) -> Folder:
-    """The files of each part the folder has.
+def find_splits(folder: Path, need_train: bool = True) -> Folder:
+    """The files of each split the folder has.
 
-    A part is one file (`train.csv`), numbered files (`train-1.csv`, `train-00000-of-00002.parquet`) or the files of a
+    A split is one file (`train.csv`), numbered files (`train-1.csv`, `train-00000-of-00002.parquet`) or the files of a
     folder of its own (`train/`). A file with more to its name (`dev_matched.tsv`) is taken where it is the only one.
     """
     try:
@@ -65,11 +65,11 @@ def find_parts(folder: Path, need_train: bool = True) -> Folder:
         raise UserError(f"{folder}: cannot read the folder ({error.strerror})") from None
     found: dict[str, tuple[Path, ...]] = {}
     errors, notes = ErrorList(), []
-    for part, names in PARTS.items():
+    for split, names in SPLITS.items():
         with errors.catch():
-            chosen, beside = _choose(folder, part, names, files)
+            chosen, beside = _choose(folder, split, names, files)
             if chosen:
-                found[part] = chosen
+                found[split] = chosen
             if beside:
                 notes.append(f"{', '.join(beside)} beside {chosen[0].name} left out")
     errors.raise_any()
@@ -78,7 +78,7 @@ def find_parts(folder: Path, need_train: bool = True) -> Folder:
     if "train" not in found and need_train:
         shown = ", ".join(path.name for paths in found.values() for path in paths[:5])
         raise UserError(f"{folder}: no train file, such as train.csv; the folder has {shown}")
-    return Folder(parts=found, note="; ".join(notes))
+    return Folder(splits=found, note="; ".join(notes))
 
 
 def _data_files(folder: Path) -> list[Path]:
@@ -89,8 +89,10 @@ def _data_files(folder: Path) -> list[Path]:
     )
 
 
-def _choose(folder: Path, part: str, names: Sequence[str], files: Sequence[Path]) -> tuple[tuple[Path, ...], list[str]]:
-    """The files of a part, and the names of those that have more to their name and are left out."""
+def _choose(
+    folder: Path, split: str, names: Sequence[str], files: Sequence[Path]
+) -> tuple[tuple[Path, ...], list[str]]:
+    """The files of a split, and the names of those that have more to their name and are left out."""
     exact: dict[str, list[Path]] = {}
     variants: dict[str, list[Path]] = {}
     for path in files:
@@ -109,13 +111,13 @@ def _choose(folder: Path, part: str, names: Sequence[str], files: Sequence[Path]
     if len(candidates) > 1:
         shown = ", ".join(where or ", ".join(path.name for path in some[:3]) for where, some in candidates)
         raise UserError(
-            f"{folder}: more than one {part} file ({shown}); keep one, or number those that belong together"
+            f"{folder}: more than one {split} file ({shown}); keep one, or number those that belong together"
         )
     if not candidates:
         return (), []
     where, chosen = candidates[0]
     if not where:
-        _check_shards(folder, part, chosen)
+        _check_shards(folder, split, chosen)
     return tuple(chosen), [path.name for some in variants.values() for path in some]
 
 
@@ -135,27 +137,27 @@ def _number(path: Path) -> tuple[tuple[int, ...], int | None] | None:
     return number, int(shard["total"]) if shard["total"] else None
 
 
-def _check_shards(folder: Path, part: str, files: Sequence[Path]) -> None:
+def _check_shards(folder: Path, split: str, files: Sequence[Path]) -> None:
     """Refuse numbered files that are not one set: a file without number, a number twice, one that is missing."""
     numbers = [_number(path) for path in files]
     shown = ", ".join(path.name for path in files[:4])
     if len(files) > 1 and (None in numbers or len({format_of(path) for path in files}) > 1):
         raise UserError(
-            f"{folder}: more than one {part} file ({shown}); keep one, or number those that belong together"
+            f"{folder}: more than one {split} file ({shown}); keep one, or number those that belong together"
         )
     known = [number for number in numbers if number is not None]
     if len({number for number, _ in known}) < len(known):
-        raise UserError(f"{folder}: a number is there twice among the {part} files ({shown}); keep one")
+        raise UserError(f"{folder}: a number is there twice among the {split} files ({shown}); keep one")
     totals = {total for _, total in known}
     total = next(iter(totals), None)
     if len(totals) > 1 or (total is not None and total != len(known)):
         raise UserError(
-            f"{folder}: {len(known)} {part} files, and their names say {total} ({shown}); add what is missing"
+            f"{folder}: {len(known)} {split} files, and their names say {total} ({shown}); add what is missing"
         )
 
 
 def _as_one(folder: Path, files: Sequence[Path]) -> tuple[Path, ...]:
-    """All data files of a folder that has no parts."""
+    """All data files of a folder that has no splits."""
     about = tuple(path for path in files if stem(path).lower().startswith(ABOUT) and format_of(path) == "txt")
     data = tuple(path for path in files if path not in about)
     for name, what in NOT_DATA.items():
@@ -163,7 +165,7 @@ def _as_one(folder: Path, files: Sequence[Path]) -> tuple[Path, ...]:
             raise UserError(f"{folder}: no train file, such as train.csv; the folder holds {what}, not data")
     if not data:
         raise UserError(f"{folder}: no train file, such as train.csv; the folder has no data files")
-    words = {word for names in PARTS.values() for word in names}
+    words = {word for names in SPLITS.values() for word in names}
     named = [path.name for path in data if words & set(re.split(r"[\W_]+", stem(path).lower()))]
     if named:
         raise UserError(f"{folder}: {', '.join(named[:5])} look like parts of a task; call them train, dev and test")

@@ -1,220 +1,104 @@
-"""The columns that matter of one file, checked row by row."""
+"""The columns that matter of the files of one split, checked row by row."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from stillery.data.readers.files import read_batches
-from stillery.data.readers.row_numbers import INVISIBLE, NESTED, at, at_rows
+from stillery.data.readers.formats import stem
+from stillery.data.readers.row_numbers import at, at_rows
 from stillery.data.schema.columns import Columns, find
-from stillery.data.schema.labels import SEPARATOR, label_name
-from stillery.data.schema.multi_labels import has_lists, label_sets, refuse_lists, sets_of_columns
+from stillery.data.schema.labels import label_name
+from stillery.data.schema.roles import Role, Schema
+from stillery.data.schema.values import scalar_column
 from stillery.errors import ErrorList, UserError
 
-__all__ = [
-    "Table",
-    "Wanted",
-    "empty_rows",
-    "joined",
-    "plain_column",
-    "read_table",
-    "scalar_column",
-    "text_column",
-    "unique_ids",
-]
-
-NOT_A_TEXT = ("", "nan", "NaN")
-BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Wanted:
-    """What is asked for of a file: columns by name, and whether a text may have several labels, separated by what."""
-
-    text: str | None = None
-    text_pair: str | None = None
-    label: str | None = None
-    multi: bool | None = None
-    separator: str | None = None
-
-    def like(self, found: Columns) -> Wanted:
-        """The same of another file, which must mean the same by its columns."""
-        return replace(
-            self, text=found.text, text_pair=found.text_pair, label=",".join(found.flags) or found.label or self.label
-        )
+__all__ = ["Table", "read_table", "read_tables", "refuse_empty"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """One file's texts, and its ids and label values as they were written."""
+    """One file: its ids, its inputs by role, and its answers as their kind keeps them, None where it has none.
+
+    `several` says whether a row may have several answers.
+    """
 
     where: str
     columns: Columns
     ids: tuple[str, ...]
-    texts: pa.Array
-    pairs: pa.Array | None
-    values: list[Any] | None
-    multi: bool
-    separator: str | None
-
-    def label_values(self, rows: Iterable[int] | None = None) -> list[Any]:
-        """What each row says is its label, or the names of its labels where it may have several.
-
-        With `rows`, positions from 0, only those are looked at.
-        """
-        if self.columns.flags:
-            return sets_of_columns(self.values or [], self.columns.flags, self.where, rows)
-        if self.multi:
-            return label_sets(self.values or [], self.where, self.separator, rows)
-        refuse_lists(self.values or [], self.where, rows)
-        return self.values or []
+    inputs: Mapping[str, pa.Array]
+    answers: Any = None
+    several: bool = False
 
 
-def read_table(path: Path, wanted: Wanted, *, need_label: bool, labels: bool = True) -> Table:
-    """Stream a file and keep its texts, ids and label values; texts that are missing or empty are errors.
+def read_tables(paths: Sequence[Path], schema: Schema, *, need: bool, look: bool = True) -> list[Table]:
+    """Read the files of one split; they must have the same columns, and no id twice.
 
-    Without `labels` no label column is looked for.
+    Rows without an id of their own have the name of their file in theirs when there are several files.
+    """
+    errors = ErrorList()
+    tables: list[Table] = []
+    for path in paths:
+        with errors.catch():
+            tables.append(read_table(path, schema, need=need, look=look))
+    errors.raise_any()
+    if len(paths) == 1:
+        return tables
+    _refuse_other_columns(tables, schema)
+    ids = _ids_of_all(paths, [table.ids for table in tables], tables[0].columns.id)
+    return [replace(table, ids=some) for table, some in zip(tables, ids, strict=True)]
+
+
+def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True) -> Table:
+    """Stream a file and keep its inputs, ids and answers; inputs that are missing or empty are errors.
+
+    Without `look` no answer is looked for; without `need` there may be none.
     """
     where, columns, rows = path.name, None, 0
-    kept: dict[str, list[pa.Array]] = {"text": [], "text_pair": []}
+    kept: dict[str, list[pa.Array]] = {}
     ids: list[str | None] = []
-    values: list[Any] = []
+    pieces: list[Any] = []
+    answer = schema.answer
     for batch in read_batches(path):
         if columns is None:
-            label = wanted.label if labels else None
-            columns = find(batch.schema.names, where, wanted.text, wanted.text_pair, label, need_label and labels)
-            columns = columns if labels else replace(columns, label=None)
-        kept["text"].append(text_column(batch, columns.text, where, rows, "--text"))
-        if columns.text_pair is not None:
-            kept["text_pair"].append(text_column(batch, columns.text_pair, where, rows, "--text-pair"))
+            columns = find(batch.schema.names, where, schema, need=need, look=look)
+            kept = {role.name: [] for role in schema.inputs if columns.get(role.name) is not None}
+        for role in schema.inputs:
+            if role.name in kept:
+                kept[role.name].append(role.read(batch, columns[role.name], where, rows, role.option))
         if columns.id is not None:
             ids += [label_name(value) for value in scalar_column(batch, columns.id, where, rows, "id")]
-        if columns.label is not None:
-            values += _label_column(batch, columns.label, where, rows)
-        elif columns.flags:
-            values += zip(*(scalar_column(batch, name, where, rows, "label") for name in columns.flags), strict=True)
+        if columns.flags or columns.get(answer.role.name) is not None:
+            pieces.append(answer.read(batch, columns, where, rows))
         rows += batch.num_rows
     if columns is None:
         raise UserError(f"{path}: the file has no rows")
+    inputs = {name: pa.concat_arrays(chunks) for name, chunks in kept.items()}
     errors = ErrorList()
-    for option, name in (("text", columns.text), ("text_pair", columns.text_pair)):
-        empty = empty_rows(kept[option])
-        if empty:
-            errors.add(f"{at_rows(where, empty)}: the text in column {name!r} is empty; fill it in or remove the row")
+    for role in schema.inputs:
+        with errors.catch():
+            if role.name in inputs:
+                refuse_empty(role, role.empty(inputs[role.name]).tolist(), columns, where)
     with errors.catch():
-        unique = unique_ids(ids, where, columns.id) if columns.id is not None else tuple(map(str, range(1, rows + 1)))
+        unique = _unique_ids(ids, where, columns.id) if columns.id is not None else tuple(map(str, range(1, rows + 1)))
     errors.raise_any()
-    return Table(
-        where=where,
-        columns=columns,
-        ids=unique,
-        texts=joined(kept["text"]),
-        pairs=joined(kept["text_pair"]) if columns.text_pair is not None else None,
-        values=values if columns.label is not None or columns.flags else None,
-        multi=_is_multi(values, columns, wanted, where),
-        separator=(wanted.separator or SEPARATOR) if wanted.multi else None,
-    )
+    answers, several = answer.joined(pieces, columns, where) if pieces else (None, False)
+    return Table(where=where, columns=columns, ids=unique, inputs=inputs, answers=answers, several=several)
 
 
-def _is_multi(values: Sequence[Any], columns: Columns, wanted: Wanted, where: str) -> bool:
-    if columns.flags:
-        if wanted.multi is False:
-            raise UserError(
-                f"{where}: --label names {len(columns.flags)} columns, which is multi-label; name one column"
-            )
-        return True
-    return has_lists(values) if wanted.multi is None else wanted.multi
+def refuse_empty(role: Role, rows: Sequence[int], columns: Columns, where: str) -> None:
+    """Refuse rows, counted from 0, whose input is missing or empty."""
+    if rows:
+        place, name = at_rows(where, [row + 1 for row in rows]), columns[role.name]
+        raise UserError(f"{place}: the {role.word} in column {name!r} is empty; fill it in or remove the row")
 
 
-def _label_column(batch: pa.RecordBatch, name: str, where: str, before: int) -> list[Any]:
-    """The values of a label column: scalars, or lists of scalars."""
-    column = plain_column(batch, name)
-    listed = (pa.types.is_list, pa.types.is_large_list, pa.types.is_fixed_size_list)
-    if any(test(column.type) for test in listed) and not pa.types.is_nested(column.type.value_type):
-        values: list[Any] = column.to_pylist()
-        return values
-    return scalar_column(batch, name, where, before, "label; choose another with --label")
-
-
-def text_column(batch: pa.RecordBatch, name: str, where: str, before: int, option: str) -> pa.Array:
-    """One column of a batch as large strings; `before` is the number of rows already read."""
-    column = plain_column(batch, name)
-    kind = column.type
-    present = pc.invert(pc.is_null(column, nan_is_null=True))
-    if not pc.any(present, min_count=0).as_py():
-        return pa.nulls(len(column), pa.large_string())
-    texts = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view, pa.types.is_null)
-    if not any(test(kind) for test in (*texts, *BYTES)):
-        row = before + 1 + pc.index(present, True).as_py()
-        raise UserError(f"{at(where, row)}: column {name!r} holds {kind} values, not text; choose with {option}")
-    _refuse_nested(batch, name, where)
-    return _decoded(column, name, where, before)
-
-
-def scalar_column(batch: pa.RecordBatch, name: str, where: str, before: int, use: str) -> list[Any]:
-    """One column of a batch as plain values; `use` says what they are for."""
-    column = plain_column(batch, name)
-    if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
-        raise UserError(f"{where}: column {name!r} holds {column.type} values and cannot be the {use}")
-    _refuse_nested(batch, name, where)
-    if any(test(column.type) for test in BYTES):
-        column = _decoded(column, name, where, before)
-    values: list[Any] = column.to_pylist()
-    return values
-
-
-def _refuse_nested(batch: pa.RecordBatch, name: str, where: str) -> None:
-    """Refuse lists and objects that were written out as text because other rows hold something else."""
-    metadata = batch.schema.field(name).metadata if name in batch.schema.names else None
-    row = int((metadata or {}).get(NESTED, 0))
-    if row:
-        raise UserError(f"{at(where, row)}: column {name!r} holds a list or an object, unlike other rows; correct it")
-
-
-def _decoded(column: pa.Array, name: str, where: str, before: int) -> pa.Array:
-    try:
-        return column.cast(pa.large_string())
-    except pa.ArrowInvalid:
-        row = before + next(row for row, value in enumerate(column.to_pylist(), start=1) if not _is_utf8(value))
-        raise UserError(f"{at(where, row)}: column {name!r} holds bytes that are not UTF-8 text") from None
-
-
-def _is_utf8(value: bytes | None) -> bool:
-    try:
-        (value or b"").decode()
-    except UnicodeDecodeError:
-        return False
-    return True
-
-
-def plain_column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """One column of a batch, not as a dictionary; nulls where the batch has none of that name."""
-    if name not in batch.schema.names:
-        return pa.nulls(batch.num_rows)
-    column = batch.column(name)
-    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
-
-
-def empty_rows(chunks: Sequence[pa.Array]) -> list[int]:
-    """The rows, counted from 1, whose text is missing, blank or NaN."""
-    rows: list[int] = []
-    before = 1
-    for chunk in chunks:
-        bare = pc.fill_null(pc.utf8_trim(pc.utf8_trim_whitespace(chunk), INVISIBLE), "")
-        wrong = pc.is_in(bare, value_set=pa.array(NOT_A_TEXT, type=pa.large_string()))
-        rows += (np.flatnonzero(wrong.to_numpy(zero_copy_only=False)) + before).tolist()
-        before += len(chunk)
-    return rows
-
-
-def unique_ids(ids: Sequence[str | None], where: str, name: str) -> tuple[str, ...]:
+def _unique_ids(ids: Sequence[str | None], where: str, name: str) -> tuple[str, ...]:
     """The ids of a file's rows; one that is missing or there twice is an error."""
     missing = [row for row, value in enumerate(ids, start=1) if value is None]
     if missing:
@@ -232,8 +116,51 @@ def unique_ids(ids: Sequence[str | None], where: str, name: str) -> tuple[str, .
     return tuple(value for value in ids if value is not None)
 
 
-def joined(chunks: Sequence[pa.Array]) -> pa.Array:
-    """Pieces of one column as one array."""
-    whole = pa.chunked_array(chunks, type=pa.large_string()).combine_chunks()
-    # Older Arrow gives a chunked array back when there is one chunk or none.
-    return pa.concat_arrays(whole.chunks) if isinstance(whole, pa.ChunkedArray) else whole
+def _ids_of_all(paths: Sequence[Path], ids: Sequence[tuple[str, ...]], column: str | None) -> list[tuple[str, ...]]:
+    """The ids of the rows of several files: unique where a column has them, else with the name of their file."""
+    if column is not None:
+        _refuse_repeated_ids([path.name for path in paths], ids, column)
+        return list(ids)
+    names = [stem(path) for path in paths]
+    if len(set(names)) < len(names):
+        names = [path.name for path in paths]
+    return [tuple(f"{name}-{row}" for row in some) for name, some in zip(names, ids, strict=True)]
+
+
+def _refuse_repeated_ids(files: Sequence[str], ids: Sequence[tuple[str, ...]], column: str) -> None:
+    owner: dict[str, int] = {}
+    errors = ErrorList()
+    for file, some in enumerate(ids):
+        again = [row for row, name in enumerate(some, start=1) if name in owner]
+        if again:
+            name = some[again[0] - 1]
+            other = owner[name]
+            errors.add(
+                f"{at_rows(files[file], again)}: the id {name!r} in column {column!r} is already that of "
+                f"{at(files[other], ids[other].index(name) + 1)}; make the ids unique or rename the column"
+            )
+        owner |= dict.fromkeys(some, file)
+    errors.raise_any()
+
+
+def _refuse_other_columns(tables: Sequence[Table], schema: Schema) -> None:
+    first, errors = tables[0], ErrorList()
+    for table in tables[1:]:
+        if table.columns != first.columns:
+            own, others = _in_words(table.columns, schema), _in_words(first.columns, schema)
+            errors.add(f"{table.where}: its columns ({own}) are not those of {first.where} ({others})")
+        elif table.several != first.several:
+            listed, other = (table, first) if table.several else (first, table)
+            errors.add(
+                f"{listed.where}: its {schema.answer.plural} are lists, those of {other.where} are not; write the same "
+                "in both"
+            )
+    errors.raise_any()
+
+
+def _in_words(columns: Columns, schema: Schema) -> str:
+    """The columns that matter of a file, in words."""
+    titles = {role.name: role.title for role in (*schema.inputs, schema.answer.role)}
+    said = [f"{titles[role]} {name!r}" for role, name in columns.names.items()]
+    said += [f"id {columns.id!r}"] if columns.id is not None else []
+    return ", ".join([*said, *(f"{schema.answer.role.title} {name!r}" for name in columns.flags)])

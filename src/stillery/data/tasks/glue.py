@@ -15,12 +15,12 @@ _FILM = Labels(names=("negative", "positive"), positive="positive")
 
 
 def _glue(name: str, matched: bool = False) -> Hub:
-    """The parts of a GLUE task on the hub; MNLI has two dev and two test parts."""
+    """The splits of a GLUE task on the hub; MNLI has two dev and two test splits."""
     splits = {"train": "train", "dev": "validation", "test": "test"}
     if matched:
         splits = {"train": "train"}
-        for part, split in (("dev", "validation"), ("test", "test")):
-            splits |= {part: f"{split}_matched", f"{part}_mismatched": f"{split}_mismatched"}
+        for split, called in (("dev", "validation"), ("test", "test")):
+            splits |= {split: f"{called}_matched", f"{split}_mismatched": f"{called}_mismatched"}
     return Hub(repo="nyu-mll/glue", folder=name, splits=splits, also=("glue",))
 
 

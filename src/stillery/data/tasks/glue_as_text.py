@@ -9,9 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stillery.data.schema.examples import Examples
+from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.schema.labels import NUMBER
-from stillery.data.schema.text_examples import TextExamples
 from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
 
@@ -53,19 +52,18 @@ def written_scores(outputs: Sequence[str]) -> NDArray[np.float32]:
     return np.array(np.clip(found, 0, HIGHEST), dtype=np.float32)
 
 
-def glue_as_text(task: Task, examples: Examples) -> TextExamples:
+def glue_as_text(task: Task, examples: Examples) -> Examples:
     """A GLUE task's examples, labelled in the task's own order, as T5 has them; without labels there are no targets."""
     _check(task)
-    return TextExamples(
+    return Examples(
         ids=examples.ids,
-        sources=_sources(GLUE_FORMATS[task.name], examples),
-        targets=_targets(task, examples),
-        origin=examples.source,
+        columns=columns_of(source=_sources(GLUE_FORMATS[task.name], examples), target=_targets(task, examples)),
+        source=examples.source,
     )
 
 
 def _sources(form: str, examples: Examples) -> pa.Array:
-    texts = {"{text}": examples.texts, "{pair}": examples.pairs}
+    texts = {"{text}": examples["text"], "{pair}": examples.get("text_pair")}
     pieces = [texts[word] if word in texts else pa.scalar(word, pa.large_string()) for word in form.split(" ")]
     return pc.binary_join_element_wise(*pieces, pa.scalar(" ", pa.large_string()))
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from stillery.data.tasks.layouts import Files, hub_parts
+from stillery.data.tasks.layouts import Files, hub_splits
 from stillery.data.tasks.specification import Hub
 from stillery.errors import UserError
 from stillery.progress import track
@@ -26,7 +26,7 @@ class NotFetched(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Cached:
-    """A data set in the local cache: its repository, its revision, and the files of each part."""
+    """A data set in the local cache: its repository, its revision, and the files of each split."""
 
     repo: str
     revision: str
@@ -34,23 +34,23 @@ class Cached:
 
 
 def cached(hub: Hub) -> Cached | None:
-    """The data set as the local cache has it; None unless every part is there."""
+    """The data set as the local cache has it; None unless every split is there."""
     for repo in (hub.repo, *hub.also):
         for snapshot in _snapshots(repo, hub.revision):
             names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.parquet") if path.is_file()]
             try:
-                parts = hub_parts(names, hub.folder, hub.splits, str(snapshot))
+                splits = hub_splits(names, hub.folder, hub.splits, str(snapshot))
             except UserError:
                 # A download that was broken off; it is gone on with, not read.
                 continue
-            if parts.keys() == hub.splits.keys():
-                files = {part: Files(paths=tuple(snapshot / name for name in some)) for part, some in parts.items()}
+            if splits.keys() == hub.splits.keys():
+                files = {split: Files(paths=tuple(snapshot / name for name in some)) for split, some in splits.items()}
                 return Cached(repo=repo, revision=snapshot.name, files=files)
     return None
 
 
 def fetch(hub: Hub, name: str) -> Cached:
-    """Download every part that is not in the local cache yet."""
+    """Download every split that is not in the local cache yet."""
     from huggingface_hub import HfApi, constants
 
     if constants.HF_HUB_OFFLINE:
@@ -60,10 +60,12 @@ def fetch(hub: Hub, name: str) -> Cached:
     try:
         api = HfApi(endpoint=constants.ENDPOINT)
         names = api.list_repo_files(hub.repo, repo_type="dataset", revision=hub.revision)
-        parts = hub_parts(names, hub.folder, hub.splits, hub.repo)
-        if parts.keys() != hub.splits.keys():
-            raise NotFetched(f"{hub.repo} has no {', '.join(sorted(hub.splits.keys() - parts.keys()))} part on the hub")
-        for file in track([file for some in parts.values() for file in some], f"download {name}"):
+        splits = hub_splits(names, hub.folder, hub.splits, hub.repo)
+        if splits.keys() != hub.splits.keys():
+            raise NotFetched(
+                f"{hub.repo} has no {', '.join(sorted(hub.splits.keys() - splits.keys()))} part on the hub"
+            )
+        for file in track([file for some in splits.values() for file in some], f"download {name}"):
             api.hf_hub_download(hub.repo, file, repo_type="dataset", revision=hub.revision)
     except (NotFetched, UserError):
         raise

@@ -1,4 +1,4 @@
-"""Which files of a folder hold which part of a task: official GLUE folders, plain ones, and the hub's."""
+"""Which files of a folder hold which split of a task: official GLUE folders, plain ones, and the hub's."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from stillery.data.readers.formats import SUFFIXES, stem
 from stillery.errors import UserError
 
-__all__ = ["Files", "find_files", "hub_parts"]
+__all__ = ["Files", "find_files", "hub_splits"]
 
 STEMS: Mapping[str, Sequence[str]] = {
     "train": ("train", "train_subset", "scitail_1.0_train"),
@@ -19,7 +19,7 @@ STEMS: Mapping[str, Sequence[str]] = {
     "test": ("test", "test_matched", "scitail_1.0_test", "test_2016_flickr"),
     "test_mismatched": ("test_mismatched",),
 }
-"""What the files of each part may be called, without their suffix."""
+"""What the files of each split may be called, without their suffix."""
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.parquet")
 SPLIT_FOLDER = re.compile(r"(?P<stem>[^/]+)/(?P<number>\d{4,5})\.parquet")
@@ -28,9 +28,9 @@ MSR = {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"}
 
 @dataclass(frozen=True, kw_only=True)
 class Files:
-    """The files that make up one part, in order.
+    """The files that make up one split, in order.
 
-    `pairs` lists pairs of ids, as MRPC's dev_ids.tsv does: the part is the rows that are in it, or those that are not.
+    `pairs` lists pairs of ids, as MRPC's dev_ids.tsv does: the split is the rows that are in it, or those that are not.
     """
 
     paths: tuple[Path, ...]
@@ -44,33 +44,33 @@ class Files:
 
 
 def find_files(folder: Path) -> dict[str, Files]:
-    """The files of each part that a task's folder has."""
+    """The files of each split that a task's folder has."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_file())
         shards = sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.parquet"))
     except OSError as error:
         raise UserError(f"{folder}: cannot be read ({error.strerror or error})") from None
     found = {}
-    for part, stems in STEMS.items():
+    for split, stems in STEMS.items():
         for one in stems:
             paths = _plain(names, one) or _sharded([*names, *shards], one, str(folder))
             if paths:
-                found[part] = Files(paths=tuple(folder / path for path in paths))
+                found[split] = Files(paths=tuple(folder / path for path in paths))
                 break
     if "train" not in found and MSR["train"] in names:
         found |= _msr(folder, names)
     return found
 
 
-def hub_parts(names: Sequence[str], folder: str, splits: Mapping[str, str], where: str) -> dict[str, tuple[str, ...]]:
-    """The files of each part in a list of a repository's files; a part that has none is left out."""
+def hub_splits(names: Sequence[str], folder: str, splits: Mapping[str, str], where: str) -> dict[str, tuple[str, ...]]:
+    """The files of each split in a list of a repository's files; a split that has none is left out."""
     inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
-    found = {part: _sharded(inside, split, where) for part, split in splits.items()}
-    return {part: tuple(f"{folder}/{path}" for path in paths) for part, paths in found.items() if paths}
+    found = {split: _sharded(inside, called, where) for split, called in splits.items()}
+    return {split: tuple(f"{folder}/{path}" for path in paths) for split, paths in found.items() if paths}
 
 
 def _plain(names: Sequence[str], wanted: str) -> tuple[str, ...]:
-    # The official format first, where a part lies there twice.
+    # The official format first, where a split lies there twice.
     suffixes = sorted(SUFFIXES, key=lambda suffix: (not suffix.startswith(".tsv"), suffix))
     fits = [name for suffix in suffixes for name in names if name.lower().endswith(suffix) and _stem(name) == wanted]
     return tuple(fits[:1])
@@ -81,7 +81,7 @@ def _stem(name: str) -> str:
 
 
 def _sharded(names: Sequence[str], wanted: str, where: str) -> tuple[str, ...]:
-    """The files a part is cut into, either `train-00000-of-00002.parquet` or `train/0000.parquet`, in order."""
+    """The files a split is cut into, either `train-00000-of-00002.parquet` or `train/0000.parquet`, in order."""
     matches = [found for name in names if (found := SHARD.fullmatch(name)) and found["stem"] == wanted]
     if matches:
         total = int(matches[0]["total"])
@@ -94,7 +94,7 @@ def _sharded(names: Sequence[str], wanted: str, where: str) -> tuple[str, ...]:
 
 
 def _msr(folder: Path, names: Sequence[str]) -> dict[str, Files]:
-    """The parts of MRPC as first published: GLUE's dev part is the rows of train that dev_ids.tsv lists."""
+    """The splits of MRPC as first published: GLUE's dev split is the rows of train that dev_ids.tsv lists."""
     train, ids = (folder / MSR["train"],), folder / "dev_ids.tsv"
     found = {"train": Files(paths=train)}
     if ids.is_file():

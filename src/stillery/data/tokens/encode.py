@@ -44,13 +44,20 @@ class Tokens:
         """The number of tokens of each example."""
         return np.diff(self.offsets)
 
+    def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
+        """The arrays by name, to be kept."""
+        named: dict[str, NDArray[Any]] = {prefix or "flat": self.flat}
+        named[f"{prefix}_offsets" if prefix else "offsets"] = self.offsets
+        return named if self.types is None else named | {"types": self.types}
+
 
 def tokenise(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
 ) -> Tokens:
     """Tokenise texts (or pairs of texts), each cut to `max_length` or to what the tokenizer allows if that is less."""
     limit = min(max_length, tokenizer.model_max_length)
-    special = tokenizer.num_special_tokens_to_add(pair=examples.pairs is not None)
+    texts, pairs = examples["text"], examples.get("text_pair")
+    special = tokenizer.num_special_tokens_to_add(pair=pairs is not None)
     if limit <= special:
         raise UserError(
             f"max length {limit} leaves no room for text beside {special} special tokens; raise --max-length"
@@ -61,7 +68,7 @@ def tokenise(
         encoded: BatchEncoding = tokenizer(texts, pairs, **length, return_attention_mask=False, verbose=False)
         return encoded
 
-    return tokenise_with(encode, tokenizer, examples.texts, examples.pairs, limit, description)
+    return tokenise_with(encode, tokenizer, texts, pairs, limit, description)
 
 
 def tokenise_with(

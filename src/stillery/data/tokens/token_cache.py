@@ -5,46 +5,105 @@ from __future__ import annotations
 import hashlib
 import json
 import tempfile
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Generic, Protocol, TypeVar
 
+import numpy as np
 import tokenizers
 import transformers
+from numpy.typing import NDArray
 from transformers import PreTrainedTokenizerBase
 
 from stillery.data.cache.arrays import Arrays, read_arrays, write_arrays
 from stillery.data.cache.folder import find_cache
 from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise
+from stillery.data.tokens.encode_generation import GenerationFormat, GenerationTokens, tokenise_generation
 from stillery.progress import say
 
-__all__ = ["FEWEST", "cached_tokens", "described", "token_key"]
+__all__ = [
+    "FEWEST",
+    "Kept",
+    "cached",
+    "cached_generation_tokens",
+    "cached_tokens",
+    "described",
+    "generation_token_key",
+    "token_key",
+]
 
-KIND = "tokens"
-FORMAT = 1
 # Fewer texts are tokenised in less time than it takes to look them up.
 FEWEST = 2000
 PLACES = ("name_or_path", "local_files_only", "is_local")
 
 
+class Tokenised(Protocol):
+    """What a tokeniser makes of examples."""
+
+    @property
+    def lengths(self) -> NDArray[np.int64]:
+        """The number of tokens of each example."""
+
+
+T = TypeVar("T", bound=Tokenised)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Kept(Generic[T]):
+    """How one kind of tokens is kept.
+
+    Args:
+        kind: the folder in the cache.
+        version: the number of the format, part of every key.
+        about: what the texts are called.
+        pack: tokens as arrays.
+        unpack: arrays as the tokens of examples.
+    """
+
+    kind: str
+    version: int
+    about: str
+    pack: Callable[[T], Arrays]
+    unpack: Callable[[Arrays, Examples], T]
+
+
+def cached(
+    kept: Kept[T],
+    examples: Examples,
+    tokenizer: PreTrainedTokenizerBase,
+    settings: Mapping[str, Any],
+    make: Callable[[], T],
+) -> T:
+    """What `make` gives, read from the cache when it is there and put there when it is not.
+
+    `settings` are what the tokens depend on beside texts and tokenizer.
+    """
+    cache = find_cache() if len(examples) >= FEWEST else None
+    key = _key(kept, examples, tokenizer, settings) if cache is not None else None
+    if cache is None or key is None:
+        return make()
+    found = read_arrays(cache, kept.kind, key)
+    if found is not None:
+        say(f"tokens of {len(examples):,} {kept.about} read from the cache")
+        return kept.unpack(found, examples)
+    tokens = make()
+    packed, count = kept.pack(tokens), int(tokens.lengths.sum())
+    if count:
+        # Nothing cannot be mapped to memory, and is quick to find again.
+        longest = f", at most {packed.facts['max_length']} each" if "max_length" in packed.facts else ""
+        about = f"{len(examples):,} {kept.about} of {examples.source}, {count:,} tokens{longest}"
+        write_arrays(cache, kept.kind, key, packed, about)
+    return tokens
+
+
 def cached_tokens(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
 ) -> Tokens:
-    """What `tokenise` gives, read from the cache when it is there and put there when it is not."""
-    cache = find_cache() if len(examples) >= FEWEST else None
-    key = token_key(examples, tokenizer, max_length) if cache is not None else None
-    if cache is None or key is None:
-        return tokenise(examples, tokenizer, max_length, description)
-    kept = read_arrays(cache, KIND, key)
-    if kept is not None:
-        say(f"tokens of {len(examples):,} texts read from the cache")
-        return _tokens(kept)
-    tokens = tokenise(examples, tokenizer, max_length, description)
-    about = f"{len(tokens):,} texts of {examples.source}, {len(tokens.flat):,} tokens, at most {tokens.max_length} each"
-    if len(tokens.flat):
-        # Nothing cannot be mapped to memory, and is quick to find again.
-        write_arrays(cache, KIND, key, _arrays(tokens), about)
-    return tokens
+    """What `tokenise` gives, from the cache when it is there."""
+    settings = _settings(tokenizer, max_length)
+    return cached(_TEXTS, examples, tokenizer, settings, lambda: tokenise(examples, tokenizer, max_length, description))
 
 
 def token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str | None:
@@ -52,17 +111,28 @@ def token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length
 
     None when that cannot be said: a tokenizer of a class outside transformers may do anything.
     """
-    plain = described(tokenizer)
-    if plain is None:
-        return None
-    parts = {
-        "format": FORMAT,
-        "versions": [transformers.__version__, tokenizers.__version__],
-        "texts": examples.text_fingerprint,
-        "max_length": min(max_length, tokenizer.model_max_length),
-        "tokenizer": plain,
-    }
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+    return _key(_TEXTS, examples, tokenizer, _settings(tokenizer, max_length))
+
+
+def cached_generation_tokens(
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
+) -> GenerationTokens:
+    """What `tokenise_generation` gives, from the cache when it is there."""
+
+    def make() -> GenerationTokens:
+        return tokenise_generation(examples, tokenizer, form, description)
+
+    if examples.get("target") is None:
+        return make()
+    return cached(_SOURCES, examples, tokenizer, _generation_settings(form), make)
+
+
+def generation_token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> str | None:
+    """The sha256 of everything the tokens depend on: texts, tokenizer, format, versions; not of ids.
+
+    None when that cannot be said: a tokenizer of a class outside transformers may do anything.
+    """
+    return _key(_SOURCES, examples, tokenizer, _generation_settings(form))
 
 
 def described(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
@@ -94,6 +164,31 @@ def described(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
     return around | {"settings": settings, "vocabulary": tokenizer.get_vocab(), "files": files}
 
 
+def _key(
+    kept: Kept[Any], examples: Examples, tokenizer: PreTrainedTokenizerBase, settings: Mapping[str, Any]
+) -> str | None:
+    plain = described(tokenizer)
+    if plain is None:
+        return None
+    pieces = {
+        "format": kept.version,
+        "versions": [transformers.__version__, tokenizers.__version__],
+        "texts": examples.text_fingerprint,
+        "tokenizer": plain,
+        **settings,
+    }
+    return hashlib.sha256(json.dumps(pieces, sort_keys=True).encode()).hexdigest()
+
+
+def _settings(tokenizer: PreTrainedTokenizerBase, max_length: int) -> dict[str, Any]:
+    return {"max_length": min(max_length, tokenizer.model_max_length)}
+
+
+def _generation_settings(form: GenerationFormat) -> dict[str, Any]:
+    around = form.prompt if form.kind == "decoder" else form.prefix
+    return {"kind": form.kind, "longest": [form.max_source, form.max_target], "around": around}
+
+
 def _vocabulary_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, str] | None:
     """The checksums of the files a tokenizer in Python keeps its vocabulary in, merges and all."""
     with tempfile.TemporaryDirectory() as folder:
@@ -109,14 +204,11 @@ def _plain_attributes(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     return {name: value for name, value in vars(tokenizer).items() if isinstance(value, (bool, int, float, str))}
 
 
-def _arrays(tokens: Tokens) -> Arrays:
-    arrays: dict[str, Any] = {"flat": tokens.flat, "offsets": tokens.offsets}
-    if tokens.types is not None:
-        arrays["types"] = tokens.types
-    return Arrays(arrays=arrays, facts={"truncated": tokens.truncated, "max_length": tokens.max_length})
+def _pack(tokens: Tokens) -> Arrays:
+    return Arrays(arrays=tokens.arrays(), facts={"truncated": tokens.truncated, "max_length": tokens.max_length})
 
 
-def _tokens(kept: Arrays) -> Tokens:
+def _unpack(kept: Arrays, examples: Examples) -> Tokens:
     return Tokens(
         flat=kept.arrays["flat"],
         offsets=kept.arrays["offsets"],
@@ -124,3 +216,44 @@ def _tokens(kept: Arrays) -> Tokens:
         truncated=int(kept.facts["truncated"]),
         max_length=kept.facts["max_length"],
     )
+
+
+def _pack_generation(tokens: GenerationTokens) -> Arrays:
+    arrays = tokens.source.arrays("source")
+    facts: dict[str, Any] = {"cut_sources": tokens.cut_sources, "cut_targets": tokens.cut_targets}
+    facts |= {"source_length": tokens.source.max_length}
+    if tokens.target is not None:
+        arrays |= tokens.target.arrays("target")
+        facts |= {"target_length": tokens.target.max_length}
+    if tokens.prompt_lengths is not None:
+        arrays |= {"prompt_lengths": tokens.prompt_lengths}
+    return Arrays(arrays=arrays, facts=facts)
+
+
+def _unpack_generation(kept: Arrays, examples: Examples) -> GenerationTokens:
+    prompts = kept.arrays.get("prompt_lengths")
+
+    def tokens(name: str, cut: int) -> Tokens:
+        return Tokens(
+            flat=kept.arrays[name],
+            offsets=kept.arrays[f"{name}_offsets"],
+            types=None,
+            truncated=int(cut),
+            max_length=kept.facts[f"{name}_length"],
+        )
+
+    return GenerationTokens(
+        ids=examples.ids,
+        # Prompts and targets in one row are joined from what was cut, and count as not cut themselves.
+        source=tokens("source", kept.facts["cut_sources"] if prompts is None else 0),
+        target=tokens("target", kept.facts["cut_targets"]) if "target" in kept.arrays else None,
+        prompt_lengths=prompts,
+        cut_sources=int(kept.facts["cut_sources"]),
+        cut_targets=int(kept.facts["cut_targets"]),
+    )
+
+
+_TEXTS = Kept(kind="tokens", version=1, about="texts", pack=_pack, unpack=_unpack)
+_SOURCES = Kept(
+    kind="text-tokens", version=2, about="sources and targets", pack=_pack_generation, unpack=_unpack_generation
+)

@@ -8,8 +8,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from stillery.data.tokens.batches import Batch, Indices, padded
-from stillery.data.tokens.words import IGNORED, WordTokens
+from stillery.data.tokens.batches import Batch, Indices
+from stillery.data.tokens.collate import Padded
+from stillery.data.tokens.words import WordTokens
+from stillery.ignored import IGNORED
 
 __all__ = ["collate_words"]
 
@@ -28,14 +30,11 @@ def collate_words(
     `labels` are as `first_piece_labels` gives them; without any there are none in the batch.
     """
     tokens, index = words.tokens, np.asarray(index)
-    real, position = padded(tokens, index, pad_to, "right")
-
-    def gathered(source: NDArray[np.int64] | NDArray[np.int32] | NDArray[np.int8], pad: int) -> torch.Tensor:
-        return torch.from_numpy(np.where(real, source[position].astype(np.int64), pad))
-
-    inputs = {"input_ids": gathered(tokens.flat, pad_id), "attention_mask": torch.from_numpy(real.astype(np.int64))}
+    padded = Padded(tokens, index, pad_to, "right")
+    inputs = {"input_ids": padded.gather(tokens.flat, pad_id), "attention_mask": padded.mask}
     if tokens.types is not None:
-        inputs["token_type_ids"] = gathered(tokens.types, 0)
+        inputs["token_type_ids"] = padded.gather(tokens.types, 0)
     if labels is not None:
-        inputs["labels"] = gathered(labels, IGNORED)
-    return Batch(index=index, ids=tuple(ids[row] for row in index), inputs=inputs, labels=None)
+        inputs["labels"] = padded.gather(labels, IGNORED)
+    tensors = {name: torch.from_numpy(array) for name, array in inputs.items()}
+    return Batch(index=index, ids=tuple(ids[row] for row in index), inputs=tensors, labels=None)

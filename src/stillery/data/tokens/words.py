@@ -13,11 +13,9 @@ from transformers import BatchEncoding, PreTrainedTokenizerBase
 
 from stillery.data.tokens.encode import Tokens, tokenise_with
 from stillery.errors import UserError
+from stillery.ignored import IGNORED
 
-__all__ = ["IGNORED", "WordTokens", "first_piece_labels", "refuse_slow", "tokenise_words"]
-
-IGNORED = -100
-"""The label of a token that is not scored."""
+__all__ = ["UNKNOWN", "WordTokens", "first_piece_labels", "refuse_slow", "tokenise_words"]
 
 UNKNOWN = -1
 """The label of a first piece whose tag is not known: a model may be compared with its teacher there."""

@@ -1,4 +1,4 @@
-"""Texts read as a model was trained to read them, where nothing else is asked for."""
+"""Settings inherited from the run that made a model: texts are read as it was trained to read them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-from stillery.data.tokens.text_encode import PROMPT
+from stillery.data.tasks.generation import GENERATION_TASKS
+from stillery.data.tokens.encode_generation import PROMPT
 from stillery.errors import ErrorList
 from stillery.jobs.config.run_file import trained_reading, trained_search, trained_task
 from stillery.jobs.config.settings import (
@@ -14,16 +15,15 @@ from stillery.jobs.config.settings import (
     DataSettings,
     Distill,
     GenerationSettings,
+    InputSettings,
     Run,
-    SearchSettings,
     scoring_settings,
     setting_names,
 )
-from stillery.jobs.text_inputs import prefix_of
 from stillery.progress import say
 from stillery.setting import Named, make, option_name
 
-__all__ = ["as_taught", "as_trained", "reading_of"]
+__all__ = ["as_taught", "as_trained", "prefix_of", "reading_of"]
 
 
 def as_taught(asked: Asked[Run], errors: ErrorList) -> tuple[Run, tuple[str, ...]]:
@@ -55,9 +55,7 @@ def as_taught(asked: Asked[Run], errors: ErrorList) -> tuple[Run, tuple[str, ...
     return _with(run, {name: value for name, value in learnt.items() if name not in asked.given}), tuple(notes)
 
 
-def as_trained(
-    model: str, values: Mapping[str, Any], named: Named = str
-) -> tuple[DataSettings, GenerationSettings, SearchSettings]:
+def as_trained(model: str, values: Mapping[str, Any], named: Named = str) -> InputSettings:
     """What to score a model on, read and searched for as its run did where the given values say nothing else."""
     given = {name: value for name, value in values.items() if value is not None}
     learnt = trained_reading(model)
@@ -74,14 +72,14 @@ def as_trained(
     return scoring_settings(learnt | given, spelt)
 
 
-def reading_of(
-    model: str, values: Mapping[str, Any], named: Named = str
-) -> tuple[DataSettings, GenerationSettings] | None:
-    """How a model that another one is scored beside reads by itself; None where no run made it."""
-    if not trained_reading(model):
-        return None
-    data, writing, _ = as_trained(model, values, named)
-    return data, writing
+def reading_of(model: str, values: Mapping[str, Any], named: Named = str) -> InputSettings | None:
+    """The inputs as a teacher reads them, which another model is scored beside; None where no run made it."""
+    return as_trained(model, values, named) if trained_reading(model) else None
+
+
+def prefix_of(data: DataSettings) -> str:
+    """What stands before the sources of an encoder-decoder, unless settings say otherwise: a task's own prefix."""
+    return GENERATION_TASKS[data.task].prefix if data.task in GENERATION_TASKS else ""
 
 
 def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[str]) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import tomli_w
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.presets import preset
+from stillery.jobs.config.run_paths import read_paths, written_paths
 from stillery.jobs.config.settings import (
     EXAMPLES,
     GROUPS,
@@ -26,7 +27,6 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.jobs.config.step_size import CUT
-from stillery.models.option_words import STARTS
 from stillery.setting import Named, make, option_name
 from stillery.train.settings import Storing
 from stillery.words import read_along
@@ -43,9 +43,8 @@ __all__ = [
     "trained_reading",
     "trained_search",
     "trained_task",
+    "values_of",
 ]
-
-_PATHS = ("data", "data_dir", "teacher", "model", "init", "init_from", "ild_data", "ild_teacher")
 
 _MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
     "teacher", "init", "init_from", "layers", "encoder_layers", "decoder_layers"
@@ -188,7 +187,7 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A run file's values; relative paths in it are taken from its own folder."""
+    """A run file's values; relative paths in it are taken from its own folder (`stillery.jobs.config.run_paths`)."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -203,19 +202,16 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
     except tomllib.TOMLDecodeError as error:
         raise UserError(f"{path}: not a TOML file: {error}") from None
-    return values | _resolved_paths(values, path.parent)
+    return read_paths(values, path)
 
 
-def _resolved_paths(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Those values that name something in the file system, as absolute paths."""
-    named = {name: values[name] for name in _PATHS if isinstance(values.get(name), str)}
-    if named.get("init") in STARTS:
-        del named["init"]
-    return {name: str((folder / value).resolve()) for name, value in named.items() if (folder / value).exists()}
+def to_toml(run: Finetune | Distill, folder: Path) -> str:
+    """A run as the TOML file in a folder that `read_toml` reads back."""
+    return tomli_w.dumps(written_paths(values_of(run), folder))
 
 
-def to_toml(run: Finetune | Distill) -> str:
-    """A run as a TOML file that `read_toml` reads back; settings that are None are left out."""
+def values_of(run: Finetune | Distill) -> dict[str, Any]:
+    """A run as the values of a TOML file, with its paths as they were given; settings that are None are left out."""
     values: dict[str, Any] = {"job": type(run).__name__.lower()}
     for item in dataclasses.fields(run):
         value = getattr(run, item.name)
@@ -225,4 +221,4 @@ def to_toml(run: Finetune | Distill) -> str:
     tables = {name: dict(values.pop(name, {})) for name in ("options", "fingerprints")}
     plain = {name: value for name, value in values.items() if value is not None}
     filled = {name: table for name, table in tables.items() if table}
-    return tomli_w.dumps(plain | _resolved_paths(plain, Path()) | filled)
+    return tomllib.loads(tomli_w.dumps(plain | filled))

@@ -98,11 +98,15 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSettings:
-    """Which examples, how a model reads them, and how it generates."""
+    """Which examples, how a model reads them, and how it generates.
+
+    With `drop_start` the position that a decoder starts with is no row of its layers.
+    """
 
     data: DataSettings
     generation: GenerationSettings = GenerationSettings()
     search: SearchSettings = SearchSettings()
+    drop_start: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -286,7 +290,23 @@ class Distill:
     @property
     def inputs(self) -> InputSettings:
         """Which examples, how they are read, and how texts are generated."""
-        return InputSettings(data=self.data, generation=self.generation, search=self.search)
+        return InputSettings(
+            data=self.data, generation=self.generation, search=self.search, drop_start=self.method.drop_start
+        )
+
+    @property
+    def texts(self) -> InputSettings | None:
+        """The unlabelled text of the hidden-state stage; None where it has no text of its own.
+
+        A task is read as its own, a file as the run's data.
+        """
+        method = self.method
+        if method.ild_data is None and method.ild_task is None:
+            return None
+        length = self.data.max_length if method.ild_max_length is None else method.ild_max_length
+        data = dataclasses.replace(self.data, data=method.ild_data, task=method.ild_task, max_length=length)
+        generation = self.generation if method.ild_task is None else dataclasses.replace(self.generation, prefix=None)
+        return dataclasses.replace(self.inputs, data=data, generation=generation)
 
 
 Run = TypeVar("Run", Finetune, Distill)
@@ -385,10 +405,8 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
     return Asked(run=kind(**made), errors=tuple(errors.lines), wrong=frozenset(wrong), given=frozenset(given))
 
 
-def scoring_settings(
-    values: Mapping[str, Any], named: Named = str
-) -> tuple[DataSettings, GenerationSettings, SearchSettings]:
-    """Which examples the given values ask for, and how they are read and written; None means not given."""
+def scoring_settings(values: Mapping[str, Any], named: Named = str) -> InputSettings:
+    """The inputs that the given values stand for; None means not given."""
     errors, given = ErrorList(), _given(values)
     names = {group: setting_names(group) for group in (DataSettings, GenerationSettings, SearchSettings)}
     known = {name for some in names.values() for name in some}
@@ -401,7 +419,7 @@ def scoring_settings(
     decoding, _ = make(SearchSettings, parts[SearchSettings], named, errors)
     _check_source(given, named, errors)
     errors.raise_any()
-    return data, writing, decoding
+    return InputSettings(data=data, generation=writing, search=decoding)
 
 
 def _stages(value: Any, named: Named, errors: ErrorList) -> tuple[int, ...] | None:

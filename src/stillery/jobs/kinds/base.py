@@ -41,6 +41,16 @@ if TYPE_CHECKING:
 
 __all__ = ["Answers", "Encoding", "Finishing", "Kind", "Predicting", "Read", "Reader", "Refusal", "Scored", "Scoring"]
 
+
+class MakeStudent(Protocol):
+    """Builds and initialises a student."""
+
+    def __call__(
+        self, settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None
+    ) -> tuple[Student, StudentSettings]:
+        """A student, and its settings with all that was left open decided."""
+
+
 Answers = Any
 """What a model answers for the examples of a split: logits, or generated texts; each kind has its own type."""
 
@@ -54,12 +64,10 @@ class Refusal:
     Attributes:
         names: the settings.
         line: what is said; `{option}` stands for the setting's option.
-        unless: values that are let through although they are not the default.
     """
 
     names: tuple[str, ...]
     line: str
-    unless: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -115,6 +123,10 @@ class Encoding(Protocol):
     @property
     def max_length(self) -> int:
         """Tokens of the longest input."""
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """Lines about it for the user, such as that texts are cut."""
 
     def settings(self) -> dict[str, Any]:
         """The same as settings, by name: to say in which of them two models differ."""
@@ -225,8 +237,10 @@ class Kind:
     load_for_layers: Callable[[str, Loaded | None], Loaded]
     """A teacher of the hidden-state stage, which needs no head but the tokens of the teacher (None if that failed)."""
 
-    make_student: Callable[[StudentSettings, Loaded, int, Calibration | None], tuple[Student, StudentSettings]]
-    """A student of a teacher, and its settings with what was left open decided; None: only to be checked."""
+    make_student: MakeStudent
+    """A student of a teacher, drawn with a seed, and its settings with depth and all that was left open decided.
+
+    Without a calibration nothing can be measured: the student is then only good to be checked."""
 
     # Data
 
@@ -292,17 +306,19 @@ class Kind:
     readers: Callable[[Scoring, Sequence[tuple[Loaded, InputSettings]]], list[Any]]
     """The encodings of models that are scored beside each other, the first one's first."""
 
-    answers: Callable[[Reader, Scored, Trainable | None], Answers]
-    """What a model answers for the examples of a split; their tokens, where they are there already."""
+    answers: Callable[[Reader, Scored, Any], Answers]
+    """A model's predictions for the examples of a split, given those as tokens, or None where there are none yet."""
 
     evaluation: Callable[[Scored, Answers, Answers | None], dict[str, Any]]
-    """The metrics of a model's answers, and beside its teacher's."""
+    """The metrics of a model's answers, and its teacher's beside them; of a split without labels their agreement."""
 
     write_answers: Callable[[Path, Scored, Answers, Answers | None], None]
     """Every example and what the model, and its teacher, made of it."""
 
     submission: Callable[[InputSettings], Callable[[Reader, Scoring, Path], list[str]]] | None = None
-    """Reads a task's unlabelled test split, and gives what writes a model's answers for its leaderboard."""
+    """Reads a task's unlabelled test split, and gives what writes a model's answers for its leaderboard.
+
+    None where this kind of model has no leaderboard."""
 
     finishing: Callable[[Prepared, Data, PreTrainedModel], Finishing]
     """What a finished run says beside its scores."""

@@ -1,4 +1,4 @@
-"""Record what a GPU is asked to do as a CUDA graph, which it then does as often as it is replayed."""
+"""Record the work of a GPU as a CUDA graph, which is then replayed."""
 
 from __future__ import annotations
 
@@ -19,19 +19,18 @@ __all__ = ["Repeated", "first_line", "recorded"]
 T = TypeVar("T")
 
 MOST = 4
-"""Graphs that `Repeated` keeps; beyond them the one recorded first is forgotten."""
+"""Graphs that `Repeated` keeps; beyond them the oldest is dropped."""
 
 
 def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
-    """All that `work` asks of a GPU, which is not done yet, and what it gives: tensors that each replay writes.
+    """Record `work` without running it; return the graph and the result of `work`, tensors that each replay writes.
 
-    Where something in it cannot be recorded that is raised; then the stream is as before, and the random generator has
-    to be seeded.
+    What cannot be recorded raises; then the stream is as before, and the random generator has to be seeded again.
     """
     graph, ended = torch.cuda.CUDAGraph(), False
     torch.cuda.synchronize()
     try:
-        # Of this thread only: another may allocate pinned memory meanwhile.
+        # Of this thread only: another may allocate pinned memory at the same time.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         result = work()
         ended = True
@@ -41,7 +40,7 @@ def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[to
             with suppress(RuntimeError):
                 graph.capture_end()
         _end_allocating(device, pool)
-        # It waits for the recording's end.
+        # The generator waits for the end of the recording.
         generator = torch.cuda.default_generators[number_of(device)]
         fresh = torch.Generator(device=device)
         generator.graphsafe_set_state(fresh.graphsafe_get_state())
@@ -50,9 +49,10 @@ def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[to
 
 
 def _end_allocating(device: torch.device, pool: Any) -> None:
-    """End that memory is allocated for a recording that failed, where ending it has not.
+    """Stop allocating memory for a recording that failed.
 
-    Up to torch 2.12 it does not where the GPU refuses it, and no memory can be given back to the GPU after that.
+    Up to torch 2.12 ending the recording does not do that where the GPU refuses it, and after that no memory can be
+    freed.
     """
     with suppress(RuntimeError, AttributeError):
         torch._C._cuda_endAllocateToPool(number_of(device), pool)
@@ -67,10 +67,10 @@ class _Recorded:
 
 
 class Repeated:
-    """Work on tensors that a GPU does often: recorded when it is given tensors of the same shapes a second time.
+    """Repeated work on tensors: recorded when it is given tensors of the same shapes a second time, then replayed.
 
-    What it gives is written over when it is called again. Where it cannot be recorded, or the GPU has no memory for
-    that, this is said and it goes on as it is.
+    Its result is overwritten by the next call. Where it cannot be recorded, or the GPU has no memory for that, this is
+    reported and the work goes on unrecorded.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class Repeated:
         self.refused = False
 
     def __call__(self, given: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        """The work on tensors that are in pinned memory."""
+        """The result of the work on tensors in pinned memory."""
         kind = tuple((name, tuple(tensor.shape)) for name, tensor in given.items())
         if kind not in self.graphs:
             there = {name: tensor.to(self.device, non_blocking=True) for name, tensor in given.items()}
@@ -104,11 +104,11 @@ class Repeated:
             say(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
             self.refused = True
         if self.refused:
-            # Not while the error is there: it holds what was allocated for the recording.
+            # Only once the error is gone: it holds what was allocated for the recording.
             self.graphs.clear()
             free_cached()
             return False
-        # Recording has waited for all replays before.
+        # Recording has waited for all earlier replays.
         while len(self.graphs) >= MOST:
             del self.graphs[next(iter(self.graphs))]
         self.graphs[kind] = _Recorded(graph=graph, reads=reads, writes=writes)
@@ -116,5 +116,5 @@ class Repeated:
 
 
 def first_line(error: Exception) -> str:
-    """What an error says first."""
+    """The first line of an error's message."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]

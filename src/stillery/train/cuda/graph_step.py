@@ -1,9 +1,9 @@
 """Whole optimiser steps as replayed CUDA graphs.
 
-A small model's step is a few thousand kernels that take less time than starting them from Python does. Where a step is
-the same computation as one before, only on other examples, it is recorded once and then replayed: losses, gradients,
-clipping and the optimiser. What may differ between replays lies in tensors that are filled before each: the examples,
-what the teacher showed on them, the learning rate; dropout draws from the seed of the step, as it does unrecorded.
+A small model's step is a few thousand kernels that take less time than starting them from Python does. A step that is
+the same computation as an earlier one, on other examples, is recorded once and then replayed: losses, gradients,
+clipping and the optimiser. What may differ between replays is in tensors that are filled before each: the examples,
+the teacher's cached outputs on them, the learning rate; dropout draws from the step's seed, as it does unrecorded.
 """
 
 from __future__ import annotations
@@ -19,22 +19,21 @@ from torch import Tensor
 
 from stillery.losses import flat_layers
 from stillery.progress import say
-from stillery.recipe import Clock, Stage
 from stillery.train.cuda.capture import first_line, recorded
-from stillery.train.microbatches import Part
+from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
 from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.settings import Training
 from stillery.train.step import Step
-from stillery.train.step_losses import Said, spoken
-from stillery.train.step_plan import meeting_of
-from stillery.train.teacher_cache.contents import What
+from stillery.train.step_losses import StepLosses, stacked
+from stillery.train.step_plan import LayerPairs, StepPlan
+from stillery.train.teacher_cache.contents import CachedArray
 from stillery.train.teacher_cache.files import bits
 
-__all__ = ["Graphs", "Packed", "graphs_for", "packed", "same_step", "tensors_of", "why_not"]
+__all__ = ["Graphs", "PackedStep", "graphs_for", "packed", "same_step", "tensors_of", "why_not"]
 
 MOST = 96
-"""Graphs that are kept; beyond them the one recorded first is forgotten."""
+"""Graphs that are kept; beyond them the oldest is dropped."""
 
 
 def why_not(objective: Objective, stage: int, settings: Training, accelerator: Accelerator) -> str | None:
@@ -45,20 +44,20 @@ def why_not(objective: Objective, stage: int, settings: Training, accelerator: A
     if accelerator.num_processes > 1:
         return "several processes wait for each other in every step"
     if settings.accumulate > 1:
-        return "accumulation cuts each step in other parts"
+        return "accumulation divides each step in other micro-batches"
     if accelerator.scaler is not None:
         return "fp16 decides in every step whether to skip it"
     if recipe.mixing is not None:
         return f"stage {recipe.name} mixes its examples anew in every step"
     if any(match.flow is not None for match in recipe.matches):
         return f"the transport of stage {recipe.name} is solved on the CPU"
-    if any(match.judge is not None for match in recipe.matches):
-        return f"what stage {recipe.name} remembers changes in every step"
+    if any(match.criterion is not None for match in recipe.matches):
+        return f"the memory of stage {recipe.name} changes in every step"
     return None
 
 
 def graphs_for(step: Step, stage: int, settings: Training) -> Graphs | None:
-    """Graphs for the steps of a stage, where that is asked for and possible."""
+    """The graphs of a stage's steps, where they are asked for and possible."""
     if settings.graph == "off":
         return None
     why = why_not(step.objective, stage, settings, step.accelerator)
@@ -69,63 +68,63 @@ def graphs_for(step: Step, stage: int, settings: Training) -> Graphs | None:
     return None
 
 
-def _slots(stage: Stage, objective: Objective, clock: Clock) -> tuple[Any, dict[int, int]]:
-    """Which layers meet, and a number for each of the teacher's by when it first appears."""
+def _slots(pairs: LayerPairs) -> dict[int, int]:
+    """A number for each of the teacher's layers that meet, by its first appearance."""
     slots: dict[int, int] = {}
-    meeting = meeting_of(stage, objective.between[clock.stage], clock)
-    for pairs in meeting:
-        for _, theirs in pairs:
+    for meeting in pairs:
+        for _, theirs in meeting:
             for layer in flat_layers(theirs):
                 slots.setdefault(layer, len(slots))
-    return meeting, slots
+    return slots
 
 
-def tensors_of(part: Part, slots: Mapping[int, int]) -> dict[Hashable, Tensor]:
-    """The tensors of a micro-batch by what they mean to its step; a teacher's layer by its slot, not its number."""
-    found: dict[Hashable, Tensor] = {name: tensor for name, tensor in part.batch.inputs.items()}  # noqa: C416
-    found["places"] = part.places
-    if part.batch.labels is not None:
-        found["class labels"] = part.batch.labels
-    for what, rows in (part.kept or {}).items():
-        found[_named(what, slots)] = rows
+def tensors_of(micro_batch: MicroBatch, slots: Mapping[int, int]) -> dict[Hashable, Tensor]:
+    """The tensors of a micro-batch by their role in its step; a teacher's layer by its slot, not its number."""
+    batch = micro_batch.batch
+    found: dict[Hashable, Tensor] = {name: tensor for name, tensor in batch.inputs.items()}  # noqa: C416
+    found["places"] = micro_batch.places
+    if batch.labels is not None:
+        found["class labels"] = batch.labels
+    for array, rows in (micro_batch.cached or {}).items():
+        found[_role(array, slots)] = rows
     return found
 
 
-def _named(what: What, slots: Mapping[int, int]) -> Hashable:
-    return what.kind, slots.get(what.layer, -1)
+def _role(array: CachedArray, slots: Mapping[int, int]) -> Hashable:
+    return array.kind, slots.get(array.layer, -1)
 
 
-def same_step(objective: Objective, part: Part, clock: Clock) -> tuple[Hashable, dict[int, int]]:
-    """What two steps have in common if they are the same computation on other values, and the slots of its layers.
+def same_step(plan: StepPlan, micro_batch: MicroBatch) -> tuple[Hashable, dict[int, int]]:
+    """A key that two steps share if they are the same computation on other values, and the slots of its layers.
 
-    Where everything a teacher shows was kept, which of its layers a row is from does not matter: layers drawn anew in
-    every epoch are the same step.
+    Where all outputs of the teacher are cached, it does not matter which of its layers a row is from: layers drawn anew
+    in every epoch are the same step.
     """
-    stage = objective.stages[clock.stage]
-    meeting, slots = _slots(stage, objective, clock)
-    if part.kept is None:
+    slots = _slots(plan.pairs)
+    pairs: Hashable = plan.pairs
+    if micro_batch.cached is None:
         slots = {layer: layer for layer in slots}
     else:
-        meeting = tuple(
+        pairs = tuple(
             tuple(
                 (ours, tuple(slots[layer] for layer in flat_layers(theirs)), isinstance(theirs, int))
-                for ours, theirs in pairs
+                for ours, theirs in meeting
             )
-            for pairs in meeting
+            for meeting in plan.pairs
         )
     shapes = sorted(
-        (str(name), tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors_of(part, slots).items()
+        (str(name), tuple(tensor.shape), str(tensor.dtype)) for name, tensor in tensors_of(micro_batch, slots).items()
     )
-    weights = tuple(match.weight_at(clock) for match in stage.matches)
-    share = tuple(sorted(part.share.items()))
-    return (clock.stage, meeting, tuple(shapes), weights, share, part.batch.generated), slots
+    weights = tuple(plan.weights[match.name] for match in plan.stage.matches)
+    share = tuple(sorted(micro_batch.share.items()))
+    return (plan.clock.stage, pairs, tuple(shapes), weights, share, micro_batch.batch.generated), slots
 
 
 _ALIGNED = 64
 
 
 def _layout(tensors: Mapping[Hashable, Tensor]) -> tuple[dict[Hashable, int], int]:
-    """Where each of several tensors begins in one piece of memory, and how many bytes that has."""
+    """The offset of each of several tensors in one piece of memory, and the bytes of all."""
     places: dict[Hashable, int] = {}
     end = 0
     for name in sorted(tensors, key=str):
@@ -139,46 +138,47 @@ def _view(memory: Tensor, place: int, like: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Packed:
-    """A micro-batch that is a whole step, with what it has in common with others and its tensors in one piece."""
+class PackedStep:
+    """A micro-batch that is a whole step, with the key of its computation and its tensors in one piece of memory."""
 
-    part: Part
+    plan: StepPlan
+    micro_batch: MicroBatch
     key: Hashable
     slots: Mapping[int, int]
     memory: Tensor
 
-    def unpacked(self, device: torch.device) -> tuple[Part, Tensor]:
-        """The micro-batch with its tensors in one piece of memory on a device, and that piece."""
+    def unpacked(self, device: torch.device) -> tuple[MicroBatch, Tensor]:
+        """The micro-batch with its tensors in one piece of memory on a device, and that piece of memory."""
         memory = torch.empty_like(self.memory, device=device)
-        tensors = tensors_of(self.part, self.slots)
+        tensors = tensors_of(self.micro_batch, self.slots)
         places, _ = _layout(tensors)
         found = {name: _view(memory, places[name], tensor) for name, tensor in tensors.items()}
-        batch = self.part.batch
-        kept = self.part.kept
+        batch = self.micro_batch.batch
+        cached = self.micro_batch.cached
         return replace(
-            self.part,
+            self.micro_batch,
             batch=replace(batch, inputs={name: found[name] for name in batch.inputs}, labels=found.get("class labels")),
             places=found["places"],
-            kept=None if kept is None else {what: found[_named(what, self.slots)] for what in kept},
+            cached=None if cached is None else {array: found[_role(array, self.slots)] for array in cached},
         ), memory
 
 
-def packed(objective: Objective, part: Part, clock: Clock) -> Packed:
-    """Pack a micro-batch for the way to a device: one copy instead of one for each tensor."""
-    key, slots = same_step(objective, part, clock)
-    tensors = tensors_of(part, slots)
+def packed(plan: StepPlan, micro_batch: MicroBatch) -> PackedStep:
+    """Pack a micro-batch for its copy to a device: one copy instead of one for each tensor."""
+    key, slots = same_step(plan, micro_batch)
+    tensors = tensors_of(micro_batch, slots)
     places, size = _layout(tensors)
     memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-    # Not by torch: at each of its calls the thread that takes the steps may run, and to and fro costs more than this.
+    # Not by torch: each of its calls may hand over to the thread that takes the steps, which costs more than this.
     into = memory.numpy()
     for name, tensor in tensors.items():
         into[places[name] : places[name] + tensor.nbytes] = bits(tensor).reshape(-1).view(np.uint8)
-    return Packed(part=part, key=key, slots=slots, memory=memory)
+    return PackedStep(plan=plan, micro_batch=micro_batch, key=key, slots=slots, memory=memory)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Recorded:
-    """A recorded step: what it reads, and the total, the terms and the gradients' norm that it writes."""
+    """A recorded step: the memory it reads, and the total, the terms and the gradient norm it writes."""
 
     graph: torch.cuda.CUDAGraph
     reads: Tensor
@@ -187,7 +187,7 @@ class _Recorded:
 
 
 class Graphs:
-    """Takes the steps of a stage: the first of a kind operation by operation, the second and later ones recorded."""
+    """Takes the steps of a stage: the first of each key operation by operation, the second and later ones as graphs."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -196,31 +196,31 @@ class Graphs:
         self.pool: Any = None
         self.refused = False
 
-    def __call__(self, one: Packed, clock: Clock) -> Said:
-        """Take a step on one micro-batch that is the whole of it."""
+    def __call__(self, one: PackedStep) -> StepLosses:
+        """Take a step on the one micro-batch it has."""
         if one.key not in self.recorded:
             recorded = None
             if one.key in self.seen and not self.refused:
-                recorded = self._record(one, clock)
+                recorded = self._record(one)
             self.seen.add(one.key)
             if recorded is None:
-                return self.step([one.part.pinned().to(self.step.accelerator.device)], clock)
+                return self.step(one.plan, [one.micro_batch.pinned().to(self.step.accelerator.device)])
             if len(self.recorded) >= MOST:
                 del self.recorded[next(iter(self.recorded))]
             self.recorded[one.key] = recorded
-        return self._replay(self.recorded[one.key], one, clock)
+        return self._replay(self.recorded[one.key], one)
 
-    def _record(self, one: Packed, clock: Clock) -> _Recorded | None:
-        """Record a step without taking it; None where something in it cannot be recorded, which is said once."""
+    def _record(self, one: PackedStep) -> _Recorded | None:
+        """Record a step without taking it; None where something in it cannot be recorded, which is reported once."""
         step = self.step
-        part, reads = one.unpacked(step.accelerator.device)
+        micro_batch, reads = one.unpacked(step.accelerator.device)
         pool = self.pool if self.pool is not None else torch.cuda.graph_pool_handle()
 
         def work() -> tuple[list[str], Tensor]:
-            losses = step.losses(part, clock)
-            names, values = list(losses.terms), spoken(losses)
+            losses = step.losses(one.plan, micro_batch)
+            names, values = list(losses.terms), stacked(losses)
             step.backward(losses)
-            return names, torch.cat([values, step.move().to(values.dtype)[None]])
+            return names, torch.cat([values, step.update().to(values.dtype)[None]])
 
         step.optimiser.zero_grad(set_to_none=True)
         try:
@@ -229,7 +229,7 @@ class Graphs:
             self._refuse(error)
             return None
         finally:
-            # The gradients live in the graphs' memory and are made anew by each replay.
+            # The gradients are in the graphs' memory; each replay makes them anew.
             step.optimiser.zero_grad(set_to_none=True)
         self.pool = pool
         return _Recorded(graph=graph, reads=reads, names=names, writes=writes)
@@ -238,14 +238,15 @@ class Graphs:
         self.refused = True
         say(f"CUDA graphs: off, this step cannot be recorded ({first_line(error)})")
 
-    def _replay(self, recorded: _Recorded, one: Packed, clock: Clock) -> Said:
+    def _replay(self, recorded: _Recorded, one: PackedStep) -> StepLosses:
+        clock = one.plan.clock
         recorded.reads.copy_(one.memory, non_blocking=True)
         accelerator = self.step.accelerator
         seed_generators(step_seed(clock.seed, clock.step, 0, accelerator.process_index), accelerator.device)
         recorded.graph.replay()
-        # The next replay writes over them.
+        # The next replay overwrites them.
         *values, norm = recorded.writes.clone().split([len(recorded.names) + 1, 1])
-        said = Said(step=clock.step + 1)
-        said.add(recorded.names, values[0], one.part.batch.ids)
-        said.norm = norm
-        return said
+        losses = StepLosses(step=clock.step + 1)
+        losses.add(recorded.names, values[0], one.micro_batch.batch.ids)
+        losses.norm = norm
+        return losses

@@ -1,4 +1,4 @@
-"""Memory that torch holds without using it, given back."""
+"""Freeing memory that torch holds without using it."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["free_cached", "free_workspaces"]
 
 
 def free_workspaces() -> None:
-    """Free what matrix products keep on a GPU: 32 MB for each thread and stream that ever ran one."""
+    """Free the workspaces of matrix products on a GPU: 32 MB for each thread and stream that ever ran one."""
     getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 def free_cached() -> None:
-    """Free memory of a GPU, and pinned memory, that nothing is in."""
+    """Free unused memory of a GPU, and unused pinned memory."""
     # After a recording that failed torch may refuse to.
     with suppress(RuntimeError):
         torch.cuda.empty_cache()

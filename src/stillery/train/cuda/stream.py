@@ -1,4 +1,4 @@
-"""One CUDA stream for all that a process computes while it trains."""
+"""One CUDA stream for everything a process computes while it trains."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["number_of", "own_stream"]
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """Work on the process's own CUDA stream, always the same: on the default one nothing can be recorded.
+    """Compute on the process's own CUDA stream, always the same: on the default stream nothing can be recorded.
 
-    What is asked of a teacher belongs there too: as soon as a process computes on a second stream a GPU takes longer
-    from each kernel of a recorded step to the next.
+    The teacher's forward passes belong there too: once a process computes on a second stream, a GPU takes longer from
+    each kernel of a recorded step to the next.
     """
     if device.type != "cuda":
         yield

@@ -1,4 +1,4 @@
-"""Tensors on their way from a GPU to the host, which goes on meanwhile."""
+"""Copies of tensors from a GPU to the host that the host does not wait for."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fetched"]
 
 
 class Fetched:
-    """Tensors that are fetched to the host, all of one device; from any but a CUDA device they are there at once."""
+    """Tensors that are copied to the host, all of one device; from any but a CUDA device they are there at once."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._arrive: torch.cuda.Event | None = None
@@ -28,7 +28,7 @@ class Fetched:
         return self._arrive is None or self._arrive.query()
 
     def read(self) -> list[Tensor]:
-        """The tensors on the host; waits for them, and for nothing that was asked of the GPU after them."""
+        """The tensors on the host; waits for them, and for no later work of the GPU."""
         if self._arrive is not None:
             self._arrive.synchronize()
         return self._tensors

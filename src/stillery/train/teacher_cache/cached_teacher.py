@@ -1,4 +1,4 @@
-"""A teacher that reads what it showed from its store, and runs only where that was not kept."""
+"""A teacher whose outputs are read from the teacher cache; its model runs only where they were not cached."""
 
 from __future__ import annotations
 
@@ -8,86 +8,83 @@ from dataclasses import dataclass
 import numpy as np
 from torch import Tensor
 
-from stillery.losses import Mixed
-from stillery.models.trace import Stack, Trace
-from stillery.train.step_plan import Needs
+from stillery.data.tokens.batches import Batch
+from stillery.models.outputs import Stack, Trace
+from stillery.train.microbatches import MicroBatch
+from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher import LiveTeacher
-from stillery.train.teacher_cache.contents import Plan, What, layers_in, shown_again
+from stillery.train.teacher_cache.contents import CacheContents, CachedArray, layers_in, trace_of
 from stillery.train.teacher_cache.files import Rows
 from stillery.train.teacher_cache.order import FillOrder, Indices
 
-__all__ = ["StoredTeacher"]
+__all__ = ["CachedTeacher"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class StoredTeacher:
-    """Reads what the teacher showed; what is not kept is asked of the teacher itself.
+class CachedTeacher:
+    """Reads the teacher's outputs from the cache; the `live` teacher runs on what is not cached.
 
-    `frame` is the stack without what it showed.
+    `frame` is the teacher's stack without outputs.
     """
 
     live: LiveTeacher
-    plan: Plan
-    rows: Mapping[What, Rows]
+    contents: CacheContents
+    rows: Mapping[CachedArray, Rows]
     order: FillOrder
     frame: Stack
 
-    def __call__(
-        self,
-        inputs: Mapping[str, Tensor],
-        needs: Needs,
-        mixed: Mixed | None = None,
-        kept: Mapping[What, Tensor] | None = None,
-        logits: bool = True,
-    ) -> Trace:
-        """What the teacher showed on a batch, from what was kept of it; what was not, it is shown now."""
-        mask = inputs["attention_mask"]
-        if mixed is None and kept is not None:
-            return shown_again(kept, self.frame, mask)
+    def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
+        """The outputs on a view of a micro-batch: those read for it, or of the live teacher."""
+        mask = micro_batch.batch.inputs["attention_mask"]
+        if view == "plain" and micro_batch.cached is not None:
+            return trace_of(micro_batch.cached, self.frame, mask)
         if self.live.model.device != mask.device:
             self.live.model.to(mask.device)  # type: ignore[arg-type]
-        return self.live(inputs, needs, mixed, logits=logits)
+        return self.live.outputs(plan, micro_batch, view)
 
-    def read(self, index: Indices, longest: int, needs: Needs) -> dict[What, Tensor] | None:
-        """The rows of each layer that is needed, and logits, if they were kept; texts are padded to the longest.
+    def read(self, batch: Batch, needs: Needs) -> dict[CachedArray, Tensor] | None:
+        """The rows of each layer that is needed, and logits, if they are cached; texts are padded as the batch is.
 
-        Tokens are [batch, longest, width], anything else is [batch, width].
+        Tokens are [batch, padded length, width], anything else is [batch, width].
         """
-        if not self.plan.covers(needs):
+        if not self.contents.covers(needs):
             return None
-        layers = layers_in(needs)
+        layers, index = layers_in(needs), batch.index
         plain = [
-            what
-            for what in self.plan.arrays
-            if what.kind == "logits" or (what.kind == "feature" and (what.kind, what.layer) in layers)
+            array
+            for array in self.contents.arrays
+            if array.kind == "logits" or (array.kind == "feature" and (array.kind, array.layer) in layers)
         ]
-        tokens = [what for what in self.plan.arrays if what.of_tokens and (what.kind, what.layer) in layers]
-        pooled = sorted(layer for kind, layer in layers if kind == "hidden" and What("hidden", layer) not in tokens)
+        tokens = [array for array in self.contents.arrays if array.of_tokens and (array.kind, array.layer) in layers]
+        pooled = sorted(
+            layer for kind, layer in layers if kind == "hidden" and CachedArray("hidden", layer) not in tokens
+        )
         places = self.order.rank[index]
-        found = {what: self._plain(what, places) for what in plain}
+        found = {array: self._plain(array, places) for array in plain}
+        longest = batch.inputs["input_ids"].shape[1]
         return found | self._pooled(pooled, places) | self._tokens(tokens, index, longest)
 
-    def _plain(self, what: What, places: Indices) -> Tensor:
-        rows = self.rows[what]
+    def _plain(self, array: CachedArray, places: Indices) -> Tensor:
+        rows = self.rows[array]
         found = rows.empty(len(places), rows.width)
         rows.at(places, found)
         return found
 
-    def _pooled(self, layers: list[int], places: Indices) -> dict[What, Tensor]:
+    def _pooled(self, layers: list[int], places: Indices) -> dict[CachedArray, Tensor]:
         """The first or mean token of these layers."""
-        pooled = self.plan.pooled
+        pooled = self.contents.pooled
         if pooled is None or not layers:
             return {}
         rows, each = self.rows[pooled], self.frame.depth + 1
         found = rows.empty(len(layers), len(places), rows.width // each)
         rows.at(np.array(layers)[:, None] + places * each, found, parts=each)
-        return {What(pooled.kind, layer): values for layer, values in zip(layers, found, strict=True)}
+        return {CachedArray(pooled.kind, layer): values for layer, values in zip(layers, found, strict=True)}
 
-    def _tokens(self, arrays: list[What], index: Indices, longest: int) -> dict[What, Tensor]:
+    def _tokens(self, arrays: list[CachedArray], index: Indices, longest: int) -> dict[CachedArray, Tensor]:
         """The tokens of these arrays."""
         starts, lengths, found = self.order.starts[index], self.order.lengths[index], {}
-        for what in arrays:
-            rows = self.rows[what]
-            found[what] = rows.empty(len(index), longest, rows.width)
-            rows.runs(starts, lengths, found[what])
+        for array in arrays:
+            rows = self.rows[array]
+            found[array] = rows.empty(len(index), longest, rows.width)
+            rows.runs(starts, lengths, found[array])
         return found

@@ -1,8 +1,8 @@
-"""What of a teacher a stage looks at, as arrays that can be kept: a row for each example, or for each of its tokens."""
+"""The teacher's outputs that a stage needs, as arrays to cache: a row for each example, or for each of its tokens."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Literal
@@ -10,25 +10,34 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from stillery.losses import Between, flat_layers
-from stillery.models.trace import Stack, Trace, Wanted
+from stillery.losses import flat_layers
+from stillery.models.outputs import Stack, Trace, Wanted
 from stillery.parts import represent
 from stillery.parts._wide import wide
-from stillery.recipe import Clock, StackName, Stage
-from stillery.train.step_plan import Needs, pairs_of
+from stillery.train.step_plan import Needs, StepPlan
 
-__all__ = ["Plan", "What", "frame_of", "layers_in", "plan_of", "shortened", "shown_again", "taken", "wanted_for"]
+__all__ = [
+    "CacheContents",
+    "CachedArray",
+    "array_rows",
+    "contents_of",
+    "frame_of",
+    "layers_in",
+    "shortened",
+    "trace_of",
+    "wanted_for",
+]
 
 _OF_TOKENS = ("hidden", "query", "key", "value")
 _POOLED = ("first", "mean")
 
 
 @dataclass(frozen=True, order=True)
-class What:
-    """One array: logits, the classifier's feature or, of a layer, states, queries, keys or values of its tokens.
+class CachedArray:
+    """One array of the teacher cache: logits, the feature, or states, queries, keys or values of a layer's tokens.
 
-    States of the first token alone (`first`), or the mean of the real ones (`mean`), are kept of all layers side by
-    side, the embedding output first: so methods that choose others, or draw them, find them too.
+    States of the first token alone (`first`), or the mean of the real ones (`mean`), are cached of all layers side by
+    side, the embedding output first: so methods that choose other layers, or draw them, find them too.
     """
 
     kind: Literal["logits", "feature", "first", "mean", "hidden", "query", "key", "value"]
@@ -53,123 +62,122 @@ class What:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Plan:
-    """The arrays of a stage, and what of which layer they stand for.
+class CacheContents:
+    """The arrays of a stage, and the layers' outputs they stand for.
 
-    Where none of them is `of_tokens`, a layer is shown again as a text of one token: the first one of it, or the mean
-    one, is then the row that was kept, bit for bit.
+    Where none of them is `of_tokens`, a layer is restored as a text of one token, whose first or mean state is then the
+    cached row, bit for bit.
     """
 
-    arrays: frozenset[What]
+    arrays: frozenset[CachedArray]
     layers: frozenset[tuple[str, int]]
 
     @property
     def attends(self) -> bool:
-        """Whether it holds more than states: what attention is made from."""
-        return any(what.kind in ("query", "key", "value") for what in self.arrays)
+        """Whether it holds more than states: queries, keys or values of attention."""
+        return any(array.kind in ("query", "key", "value") for array in self.arrays)
 
     @property
-    def pooled(self) -> What | None:
-        """The array that has a row of all layers, for those that none of tokens is for."""
-        return next((what for what in self.arrays if what.pooled), None)
+    def pooled(self) -> CachedArray | None:
+        """The array with a row of all layers, for layers that no array of tokens covers."""
+        return next((array for array in self.arrays if array.pooled), None)
 
     def covers(self, needs: Needs) -> bool:
-        """Whether everything that is needed is in it."""
+        """Whether everything needed is in it."""
         return layers_in(needs) <= self.layers
 
 
 def layers_in(needs: Needs) -> set[tuple[str, int]]:
-    """What is needed and of which layer, of a model of one stack."""
+    """The needed outputs and their layers, of a model of one stack."""
     return {(name, layer) for wanted in needs.values() for name, layers in wanted.layers.items() for layer in layers}
 
 
-def plan_of(stage: Stage, between: Mapping[StackName | None, Between], clocks: Iterable[Clock]) -> Plan | str:
-    """The arrays a stage needs of plain examples at any of these times, or why they cannot be kept."""
+def contents_of(plans: Sequence[StepPlan]) -> CacheContents | str:
+    """The arrays that steps of one stage with these plans need on plain examples, or why they cannot be cached."""
+    stage = plans[0].stage
     states: dict[int, set[str]] = {}
-    arrays = {What("logits")} if stage.prediction is not None else set()
-    clocks = list(clocks)
-    for match in stage.matches:
+    arrays = {CachedArray("logits")} if stage.prediction is not None else set()
+    for number, match in enumerate(stage.matches):
         if match.against == "student" or match.view != "plain":
             continue
-        shown = match.represent
-        if shown.raw_last:
-            return f"{match.name} looks at a state that is not kept, {shown.name}"
-        pairs = [pair for clock in clocks for pair in pairs_of(match, *between[match.stack].depths, clock)]
-        for layer in {layer for _, theirs in pairs for layer in flat_layers(theirs)}:
-            for need in shown.needs:
+        represent = match.represent
+        if represent.raw_last:
+            return f"{match.name} compares a state that is not cached, {represent.name}"
+        for layer in {layer for plan in plans for _, theirs in plan.pairs[number] for layer in flat_layers(theirs)}:
+            for need in represent.needs:
                 if need == "feature":
-                    arrays.add(What("feature", layer))
-                elif shown.looks_at == "all":
-                    return f"{match.name} looks at padding too ({shown.name}), which depends on who shares a batch"
+                    arrays.add(CachedArray("feature", layer))
+                elif represent.reads == "all":
+                    return f"{match.name} compares padding too ({represent.name}), which depends on who shares a batch"
                 elif need == "hidden":
-                    states.setdefault(layer, set()).add(shown.looks_at)
+                    states.setdefault(layer, set()).add(represent.reads)
                 elif need in ("query", "key", "value"):
-                    arrays.add(What(need, layer))
+                    arrays.add(CachedArray(need, layer))
                 else:
-                    return f"{match.name} looks at {need}, which is not kept"
-    layers = {(what.kind, what.layer) for what in arrays if what.kind != "logits"}
+                    return f"{match.name} compares {need}, which is not cached"
+    layers = {(array.kind, array.layer) for array in arrays if array.kind != "logits"}
     layers |= {("hidden", layer) for layer in states}
-    return Plan(
-        arrays=frozenset(arrays | _rows(states, any(what.of_tokens for what in arrays))), layers=frozenset(layers)
-    )
+    of_tokens = any(array.of_tokens for array in arrays)
+    return CacheContents(arrays=frozenset(arrays | _state_arrays(states, of_tokens)), layers=frozenset(layers))
 
 
-def _rows(states: Mapping[int, set[str]], others: bool) -> set[What]:
-    """A row per example wherever that is enough."""
+def _state_arrays(states: Mapping[int, set[str]], others: bool) -> set[CachedArray]:
+    """The arrays of states, by layer and the tokens that are compared: a row per example wherever that is enough."""
     every: set[str] = set().union(*states.values())
     if not others and every == {"mean"}:
-        return {What("mean")}
-    # A first token can stand beside texts of all their tokens. A mean cannot: it is made again from a text of one.
+        return {CachedArray("mean")}
+    # A first token can stand beside all tokens of other layers. A mean cannot: it is restored as a text of one token.
     plain = {layer for layer, kinds in states.items() if kinds == {"first"}}
-    return {What("hidden", layer) for layer in states.keys() - plain} | ({What("first")} if plain else set())
+    firsts = {CachedArray("first")} if plain else set()
+    return {CachedArray("hidden", layer) for layer in states.keys() - plain} | firsts
 
 
-def wanted_for(arrays: Iterable[What], depth: int) -> Wanted:
-    """What a teacher of so many layers has to show for these arrays."""
+def wanted_for(arrays: Iterable[CachedArray], depth: int) -> Wanted:
+    """What a teacher of so many layers must output for these arrays."""
     layers: dict[str, set[int]] = {}
     first = True
-    for what in arrays:
-        first = first and what.kind != "mean" and (what.kind, what.layer) != ("hidden", depth)
-        if what.pooled:
+    for array in arrays:
+        first = first and array.kind != "mean" and (array.kind, array.layer) != ("hidden", depth)
+        if array.pooled:
             layers.setdefault("hidden", set()).update(range(depth + 1))
-        elif what.kind != "logits":
-            layers.setdefault(what.kind, set()).add(what.layer)
+        elif array.kind != "logits":
+            layers.setdefault(array.kind, set()).add(array.layer)
     return Wanted(**layers, first_of_last=first)  # type: ignore[arg-type]
 
 
-def shortened(arrays: Iterable[What], mask: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """What is enough of a state [batch, tokens, width] for these arrays, [batch, width]; None where all of it is.
+def shortened(arrays: Iterable[CachedArray], mask: Tensor) -> Callable[[Tensor], Tensor] | None:
+    """Reduces a state [batch, tokens, width] to the [batch, width] these arrays need; None where they need all of it.
 
-    States of all layers together may be more than everything else that a teacher holds while it runs.
+    States of all layers together may be larger than everything else a teacher holds while it runs.
     """
-    kinds = {what.kind for what in arrays if what.pooled or what.kind == "hidden"}
+    kinds = {array.kind for array in arrays if array.pooled or array.kind == "hidden"}
     if kinds == {"first"}:
         # A copy, or it would keep the whole state.
         return lambda states: states[:, 0].clone()
     return partial(_mean, represent.real(mask, torch.float32)) if kinds == {"mean"} else None
 
 
-def taken(what: What, shown: Trace) -> Tensor:
-    """The rows of one array out of what a teacher showed on a batch: its examples', or all their tokens', in order.
+def array_rows(array: CachedArray, trace: Trace) -> Tensor:
+    """The rows of one array from the teacher's outputs on a batch: a row per example, or per real token, in order.
 
     States may be `shortened`.
     """
-    stack = shown.stack()
-    if what.kind == "logits":
-        return shown.logits
-    if what.kind == "feature":
-        return stack.feature[what.layer]
-    if what.pooled:
-        return torch.cat([_row(what, stack, layer) for layer in range(stack.depth + 1)], dim=-1)
-    rows: Tensor = getattr(stack, what.kind)[what.layer][stack.mask.to(torch.bool)]
+    stack = trace.stack()
+    if array.kind == "logits":
+        return trace.logits
+    if array.kind == "feature":
+        return stack.feature[array.layer]
+    if array.pooled:
+        return torch.cat([_pooled(array, stack, layer) for layer in range(stack.depth + 1)], dim=-1)
+    rows: Tensor = getattr(stack, array.kind)[array.layer][stack.mask.to(torch.bool)]
     return rows
 
 
-def _row(what: What, stack: Stack, layer: int) -> Tensor:
+def _pooled(array: CachedArray, stack: Stack, layer: int) -> Tensor:
     states = stack.hidden[layer]
     if states.ndim == 2:
         return states
-    return states[:, 0] if what.kind == "first" else _mean(represent.real(stack.mask, torch.float32), states)
+    return states[:, 0] if array.kind == "first" else _mean(represent.real(stack.mask, torch.float32), states)
 
 
 def _mean(real: tuple[Tensor, Tensor], states: Tensor) -> Tensor:
@@ -177,22 +185,22 @@ def _mean(real: tuple[Tensor, Tensor], states: Tensor) -> Tensor:
 
 
 def frame_of(stack: Stack) -> Stack:
-    """A stack without anything it showed: its sizes, and how it makes scores."""
+    """A stack without outputs: its sizes, and how it computes attention scores."""
     return Stack(
         hidden={}, mask=stack.mask[:0], heads=stack.heads, depth=stack.depth, key_heads=stack.key_heads,
         scale=stack.scale, causal=stack.causal,
     )  # fmt: skip
 
 
-def shown_again(kept: Mapping[What, Tensor], frame: Stack, mask: Tensor) -> Trace:
-    """The trace of a batch from its rows of each layer; those of tokens are padded as the `mask` [batch, tokens] is."""
-    whole = any(what.of_tokens for what in kept)
+def trace_of(cached: Mapping[CachedArray, Tensor], frame: Stack, mask: Tensor) -> Trace:
+    """The trace of a batch from its cached rows; those of tokens are padded as the `mask` [batch, tokens] is."""
+    whole = any(array.of_tokens for array in cached)
     layers: dict[str, dict[int, Tensor]] = {"hidden": {}}
-    for what, values in kept.items():
-        if what.kind != "logits":
-            need = "hidden" if what.pooled else what.kind
-            layers.setdefault(need, {})[what.layer] = values.unsqueeze(1) if what.pooled else values
-    # The first token of a text is real, and so is the one that stands for all.
+    for array, values in cached.items():
+        if array.kind != "logits":
+            need = "hidden" if array.pooled else array.kind
+            layers.setdefault(need, {})[array.layer] = values.unsqueeze(1) if array.pooled else values
+    # The first token of a text is real, and so is the one token that stands for a text.
     stack = replace(frame, mask=mask if whole else mask[:, :1], **layers)  # type: ignore[arg-type]
-    logits = kept.get(What("logits"))
+    logits = cached.get(CachedArray("logits"))
     return Trace(logits=logits if logits is not None else torch.empty(len(mask), 0, device=mask.device), encoder=stack)

@@ -1,4 +1,4 @@
-"""A teacher that nobody asks, because its store stands for it, is put away while the student is trained."""
+"""Offload the teacher while its outputs come from the cache."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from torch import nn
 from stillery.train.cuda.memory import free_cached, free_workspaces
 from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher, Teacher
-from stillery.train.teacher_cache.cached_teacher import StoredTeacher
+from stillery.train.teacher_cache.cached_teacher import CachedTeacher
 
-__all__ = ["idle_teachers_away", "weights_at_home", "weights_on_disk"]
+__all__ = ["idle_teachers_offloaded", "offload_to_disk", "offload_to_host"]
 
 _ALIGNED = 64
 
 
 @contextmanager
-def idle_teachers_away(
-    taught: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator, folder: Path
+def idle_teachers_offloaded(
+    teachers: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator, folder: Path
 ) -> Iterator[None]:
-    """Keep teachers that nobody asks off the accelerator; on a CPU their weights go to a file in `folder`."""
+    """Keep teachers that do not run off the accelerator; on a CPU their weights go to a file in `folder`."""
     present: dict[LiveTeacher, None] = {}
     running: list[LiveTeacher] = []
-    for stage, teacher in taught.items():
-        if isinstance(teacher, StoredTeacher):
+    for stage, teacher in teachers.items():
+        if isinstance(teacher, CachedTeacher):
             present[teacher.live] = None
         elif isinstance(teacher, LiveTeacher):
             present[teacher] = None
@@ -41,15 +41,15 @@ def idle_teachers_away(
     trained = {id(parameter) for parameter in objective.parameters()}
     for teacher in present:
         if teacher not in idle:
-            teacher.home.clear()
+            teacher.host_weights.clear()
         elif accelerator.device.type == "cpu":
             with suppress(OSError):
-                weights_on_disk(teacher.model, folder, trained)
+                offload_to_disk(teacher.model, folder, trained)
         else:
-            weights_at_home(teacher, trained)
+            offload_to_host(teacher, trained)
     if idle and accelerator.device.type == "cuda":
         free_workspaces()
-        # What a store was filled through, pinned memory too, stays with the process otherwise.
+        # The buffers that a cache was filled through, pinned memory too, stay with the process otherwise.
         free_cached()
     try:
         yield
@@ -58,19 +58,19 @@ def idle_teachers_away(
             teacher.model.to(accelerator.device)
 
 
-def weights_at_home(teacher: LiveTeacher, but: Collection[int] = ()) -> None:
-    """Take a teacher's weights off the accelerator; those that never left the host's memory need not be copied.
+def offload_to_host(teacher: LiveTeacher, but: Collection[int] = ()) -> None:
+    """Move a teacher's weights off the accelerator; those still in the host's memory need not be copied.
 
     `but` are ids of parameters that stay: a student may share some.
     """
     model = teacher.model
     for name, weight in {**model.state_dict(keep_vars=True), **dict(model.named_buffers())}.items():
         if id(weight) not in but:
-            weight.data = teacher.home[name] if name in teacher.home else weight.data.cpu()
+            weight.data = teacher.host_weights[name] if name in teacher.host_weights else weight.data.cpu()
 
 
-def weights_on_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -> None:
-    """Map a model's weights from a file, so that they take memory only when it runs; `but` are ids of parameters.
+def offload_to_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -> None:
+    """Map a model's weights from a file, so that they take memory only when it runs; `but` are ids that stay.
 
     The file has no name, so nothing is left of it when the process ends.
     """
@@ -86,7 +86,7 @@ def weights_on_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -
         file.flush()
         if not places:
             return
-        # Whoever changes a weight changes it in memory alone.
+        # A changed weight changes in memory alone.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     for parameter, start in places:
         values = torch.frombuffer(mapped, dtype=parameter.dtype, count=parameter.numel(), offset=start)

@@ -1,4 +1,4 @@
-"""The order in which the teacher store is filled, and where in it each example is."""
+"""The order in which the teacher cache is filled, and where in it each example is."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ Indices = NDArray[np.int64]
 class FillOrder:
     """Longest examples first, in blocks of `size`; a batch of one holds at most so many tokens, padding included.
 
-    A filling that is killed goes on at the block it was at. Where lengths are rounded up to a multiple of `pad_to`, so
-    that they are few, numbers of examples are few too: a GPU is soon shown the same shape again.
+    A filling that is killed goes on at its last block. Where lengths are rounded up to a multiple of `pad_to`, so that
+    few are different, numbers of examples are few too: shapes of batches repeat, and a GPU can replay them.
     """
 
     def __init__(self, lengths: Indices, tokens: int, size: int, pad_to: int = 1) -> None:
@@ -29,7 +29,7 @@ class FillOrder:
 
     @property
     def rule(self) -> list[int]:
-        """What decides who shares a batch with whom, besides their lengths."""
+        """What decides, besides their lengths, which examples share a batch."""
         return [self.size, self.tokens, *([self.pad_to] if self.pad_to > 1 else [])]
 
     def block(self, number: int) -> Indices:
@@ -38,13 +38,13 @@ class FillOrder:
 
     def batches(self, number: int) -> list[Indices]:
         """The batches of a block."""
-        left, cut = self.block(number), []
+        left, found = self.block(number), []
         while len(left):
             longest = -(-max(1, int(self.lengths[left[0]])) // self.pad_to) * self.pad_to
             size = max(1, self.tokens // longest)
             if self.pad_to > 1:
-                # A power of two: as many of them as possible are a whole block.
+                # A power of two, so that as many as possible fill a block.
                 size = 1 << size.bit_length() - 1
-            cut.append(left[:size])
+            found.append(left[:size])
             left = left[size:]
-        return cut
+        return found

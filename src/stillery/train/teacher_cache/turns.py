@@ -1,7 +1,7 @@
-"""Runs that share a teacher store take turns at its arrays, and none waits for one that stands still.
+"""Runs that share a teacher cache take turns at filling its arrays, and none waits for one that makes no progress.
 
-A run takes every turn that is free and fills those arrays, gives the turns back, and only then waits for the others. So
-whoever waits holds nothing that anybody waits for.
+A run takes every turn that is free, fills those arrays, releases the turns, and only then waits for the others. So a
+run that waits holds no turn that another waits for.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from types import TracebackType
 
 from stillery.data.cache.locks import Turn
 from stillery.progress import say
-from stillery.train.teacher_cache.contents import What
+from stillery.train.teacher_cache.contents import CachedArray
 
 __all__ = ["Turns", "Waiting"]
 
-_LOOK_SECONDS = 0.1
-# Between two looks longer than this it was the one who waits that stood still.
+_POLL_SECONDS = 0.1
+# Where more time passes between two polls, the waiting process itself was stopped.
 _MOST_SECONDS = 1.0
 # A shorter wait is not worth a line.
 _SAY_SECONDS = 1.0
 
 
 class Turns:
-    """The turns of a process at the arrays of a store; all are given back at the end of the block."""
+    """The turns of a process at the arrays of a cache; all are released at the end of the block."""
 
-    def __init__(self, folders: Mapping[What, Path], about: str) -> None:
-        self._turns = {what: Turn(folder, about) for what, folder in folders.items()}
-        self.taken: list[What] = []
+    def __init__(self, folders: Mapping[CachedArray, Path], about: str) -> None:
+        self._turns = {array: Turn(folder, about) for array, folder in folders.items()}
+        self.taken: list[CachedArray] = []
 
     def __enter__(self) -> Turns:
         return self
@@ -38,33 +38,33 @@ class Turns:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.let_go()
+        self.release()
 
-    def take(self, arrays: Collection[What]) -> None:
-        """Take the turn at those of these arrays where nobody has it."""
-        for what in sorted(arrays):
-            if what not in self.taken and self._turns[what].take():
-                self.taken.append(what)
+    def take(self, arrays: Collection[CachedArray]) -> None:
+        """Take the turns at these arrays that no other process has."""
+        for array in sorted(arrays):
+            if array not in self.taken and self._turns[array].take():
+                self.taken.append(array)
 
     def moved(self) -> None:
-        """Tell those who wait that work goes on."""
-        for what in self.taken:
-            self._turns[what].moved()
+        """Tell waiting processes that the work goes on."""
+        for array in self.taken:
+            self._turns[array].moved()
 
-    def let_go(self) -> None:
-        """Give every turn back."""
-        for what in self.taken:
-            self._turns[what].let_go()
+    def release(self) -> None:
+        """Release every turn."""
+        for array in self.taken:
+            self._turns[array].let_go()
         self.taken.clear()
 
-    def of(self, arrays: Collection[What]) -> dict[str, Turn]:
+    def of(self, arrays: Collection[CachedArray]) -> dict[str, Turn]:
         """The turns at these arrays, by the arrays' names."""
-        return {str(what): self._turns[what] for what in sorted(arrays)}
+        return {str(array): self._turns[array] for array in sorted(arrays)}
 
 
 @dataclass
-class _Still:
-    """When somebody last moved, as far as one who looks can tell, and the seconds since."""
+class _Standstill:
+    """The last move of a process that is waited for, and the seconds since it was seen."""
 
     move: object
     seconds: float = 0.0
@@ -72,40 +72,40 @@ class _Still:
 
 @dataclass(kw_only=True)
 class Waiting:
-    """Waits for others as long as they work: at most so many `seconds` of standstill. `aloud` is who says so."""
+    """Waits for other processes while they work: at most so many `seconds` without progress. `aloud` reports it."""
 
     seconds: float
     aloud: bool = True
-    _still: dict[str, _Still] = field(default_factory=dict, init=False)
-    _looked: float | None = field(default=None, init=False)
+    _standstill: dict[str, _Standstill] = field(default_factory=dict, init=False)
+    _polled: float | None = field(default=None, init=False)
     _waited: float = field(default=0.0, init=False)
     _said: str = field(default="", init=False)
 
     def a_moment(self, turns: Mapping[str, Turn]) -> str | None:
-        """Wait a moment for those who have these turns, named by what they have; why not, where one stands still."""
+        """Wait a moment for the holders of these turns, by array name; the reason, where one makes no progress."""
         now = time.monotonic()
-        passed = min(now - self._looked, _MOST_SECONDS) if self._looked is not None else 0.0
-        self._looked, self._waited = now, self._waited + passed
-        self._still = {name: self._since_move(name, turn, passed) for name, turn in turns.items()}
-        standing = [name for name, still in self._still.items() if still.seconds >= self.seconds]
+        passed = min(now - self._polled, _MOST_SECONDS) if self._polled is not None else 0.0
+        self._polled, self._waited = now, self._waited + passed
+        self._standstill = {name: self._since_move(name, turn, passed) for name, turn in turns.items()}
+        standing = [name for name, still in self._standstill.items() if still.seconds >= self.seconds]
         if standing:
             return f"for {self.seconds:g} s nothing was done by {_who(standing, turns)}"
         if self._waited >= _SAY_SECONDS and (line := _who(turns, turns)) != self._said:
             self._said = line
             if self.aloud:
-                say(f"teacher store: waiting for {line}")
-        time.sleep(_LOOK_SECONDS)
+                say(f"teacher cache: waiting for {line}")
+        time.sleep(_POLL_SECONDS)
         return None
 
-    def _since_move(self, name: str, turn: Turn, passed: float) -> _Still:
-        before, move = self._still.get(name), turn.last_move()
+    def _since_move(self, name: str, turn: Turn, passed: float) -> _Standstill:
+        before, move = self._standstill.get(name), turn.last_move()
         if before is None or before.move != move:
-            return _Still(move)
-        return _Still(move, before.seconds + passed)
+            return _Standstill(move)
+        return _Standstill(move, before.seconds + passed)
 
 
 def _who(names: Collection[str], turns: Mapping[str, Turn]) -> str:
-    """Those who have these turns, each with what it is at."""
+    """The holders of these turns, each with its arrays."""
     having: dict[str, list[str]] = {}
     for name in names:
         having.setdefault(turns[name].holder(), []).append(name)

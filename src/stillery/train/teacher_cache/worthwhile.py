@@ -1,4 +1,4 @@
-"""Whether keeping what a teacher shows is worth it: measured, not guessed."""
+"""Whether the teacher cache saves time: measured, not guessed."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ __all__ = ["DiskSpeed", "Estimate", "disk_speed", "memory_bytes", "teacher_secon
 
 _TRIAL_BYTES = 1 << 24
 _TRIAL_SECONDS = 1.0
-# Less is not worth the place on the disk.
+# Less is not worth the space on the disk.
 _LEAST_SECONDS = 2.0
 _LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds the teacher would run in the rest of the run, and those of filling and reading a store instead."""
+    """Seconds the teacher would run in the rest of the run, and seconds of filling and reading a cache instead."""
 
     live: float
     stored: float
@@ -41,14 +41,14 @@ class Estimate:
         return self.live - self.stored > max(_LEAST_SECONDS, _LEAST_SHARE * self.live)
 
     def __str__(self) -> str:
-        times = f"the teacher takes {self.live:,.1f} s live, {self.stored:,.1f} s with the store"
+        times = f"the teacher takes {self.live:,.1f} s live, {self.stored:,.1f} s with the cache"
         enough = f"{_LEAST_SECONDS:g} s and a tenth of it have to be saved"
         return times if self.worth_it else f"{times}, and {enough}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class DiskSpeed:
-    """Bytes a second that a folder takes, gives from the disk, and gives again from the system's memory."""
+    """Bytes a second of writing to a folder, reading from its disk, and reading again from the system's memory."""
 
     write: float
     read: float
@@ -60,11 +60,11 @@ def teacher_seconds(
 ) -> float:
     """Seconds a teacher takes for an example, over a few batches of all lengths."""
     batches = in_order(data.lengths, batch_size)
-    # The middle first: should it take long, that one says most.
+    # The middle first: should time run out, it says most.
     places = np.linspace(0, len(batches) - 1, min(len(batches), 5)).astype(int)
     chosen = [batches[place] for place in sorted(places, key=lambda place: abs(place - len(batches) // 2))]
 
-    def look(index: np.ndarray) -> float:
+    def seconds_of(index: np.ndarray) -> float:
         batch = data.batch(index, padded_to(accelerator.device)).to(accelerator.device)
         began = time.perf_counter()
         with accelerator.autocast():
@@ -73,11 +73,11 @@ def teacher_seconds(
             torch.cuda.synchronize(accelerator.device)
         return time.perf_counter() - began
 
-    # The first call makes ready what later ones have.
-    spent, examples = look(batches[-1]), 0
+    # The first call loads what later ones use.
+    spent, examples = seconds_of(batches[-1]), 0
     seconds = 0.0
     for index in chosen:
-        took = look(index)
+        took = seconds_of(index)
         seconds, examples, spent = seconds + took, examples + len(index), spent + took
         if spent > _TRIAL_SECONDS:
             break
@@ -85,7 +85,7 @@ def teacher_seconds(
 
 
 def disk_speed(folder: Path) -> DiskSpeed:
-    """Of a small file, written to the disk, read from it, and removed again."""
+    """The speed of writing a small file to the disk and reading it back; the file is removed again."""
     folder.mkdir(parents=True, exist_ok=True)
     content = os.urandom(_TRIAL_BYTES)
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -101,7 +101,7 @@ def disk_speed(folder: Path) -> DiskSpeed:
 
         writing = _timed(write)
         with suppress(AttributeError, OSError):
-            # What was just written would be read from memory.
+            # Otherwise what was just written would be read from memory.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return DiskSpeed(
             write=_TRIAL_BYTES / writing, read=_TRIAL_BYTES / _timed(read), read_again=_TRIAL_BYTES / _timed(read)
@@ -109,7 +109,7 @@ def disk_speed(folder: Path) -> DiskSpeed:
 
 
 def memory_bytes() -> int:
-    """The machine's memory, 0 where that cannot be told."""
+    """The machine's memory, 0 where it is not known."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):

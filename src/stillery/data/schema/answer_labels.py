@@ -1,0 +1,229 @@
+"""Answers that are labels: a class, a score, or several labels per text."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stillery.data.schema.answer import Rows, Selected, rows_by_table
+from stillery.data.schema.columns import Columns
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import SEPARATOR, Labels, encode, infer, label_name, refuse_constant
+from stillery.data.schema.multi_labels import has_lists, label_sets, refuse_lists, sets_of_columns
+from stillery.data.schema.roles import TEXT, TEXT_PAIR, Role, Schema
+from stillery.data.schema.table import Table
+from stillery.data.schema.values import holds_lists, plain_column, scalar_column
+from stillery.errors import ErrorList, UserError
+
+__all__ = ["LABEL", "LabelAnswers", "classification"]
+
+PARTNERS = (
+    ("sentence1", "sentence2"),
+    ("premise", "hypothesis"),
+    ("question1", "question2"),
+    # QNLI: the question comes first, although `sentence` alone would be the text.
+    ("question", "sentence"),
+    ("question", "answer"),
+    ("text", "text_pair"),
+    ("text1", "text2"),
+    ("text_a", "text_b"),
+    ("text", "text2"),
+    ("sentence", "sentence2"),
+    ("first", "second"),
+    ("text", "second"),
+)
+LABEL = Role(
+    name="label",
+    option="--label",
+    usual=("label", "labels", "target", "class", "category", "score", "rating", "sentiment", "gold_label"),
+    word="label",
+    spread=True,
+    cure=", or say --unlabelled to distil on texts alone",
+)
+
+
+def classification(
+    *,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    labels: Labels | None = None,
+    regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+) -> Schema:
+    """How files of labelled texts are read: columns may be named, `labels` are a model's; None is inferred."""
+    return Schema(
+        inputs=(TEXT, TEXT_PAIR),
+        answer=LabelAnswers(labels=labels, regression=regression, multi=multi_label, separator=label_separator),
+        partners=PARTNERS,
+        asked={"text": text, "text_pair": text_pair, "label": label},
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelAnswers:
+    """Labels, kept as a file writes them until it is known which classes there are.
+
+    `labels` are the classes to encode with, None to infer them with `regression`, `multi` and its `separator`.
+    """
+
+    labels: Labels | None = None
+    regression: bool | None = None
+    multi: bool | None = None
+    separator: str | None = None
+
+    role: ClassVar[Role] = LABEL
+    plural: ClassVar[str] = "labels"
+
+    def read(self, batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> list[Any]:
+        """What each row says is its label: a value, a list of them, or the values of the columns of labels."""
+        if columns.flags:
+            return list(
+                zip(*(scalar_column(batch, name, where, before, "label") for name in columns.flags), strict=True)
+            )
+        column = plain_column(batch, columns[LABEL.name])
+        if holds_lists(column.type) and not pa.types.is_nested(column.type.value_type):
+            lists: list[Any] = column.to_pylist()
+            return lists
+        return scalar_column(batch, columns[LABEL.name], where, before, "label; choose another with --label")
+
+    def joined(self, pieces: Sequence[list[Any]], columns: Columns, where: str) -> tuple[list[Any], bool]:
+        """The values of a file, and whether a text may have several labels."""
+        values = [value for piece in pieces for value in piece]
+        if not columns.flags:
+            return values, has_lists(values) if self.multi is None else self.multi
+        if self.multi is False:
+            raise UserError(
+                f"{where}: --label names {len(columns.flags)} columns, which is multi-label; name one column"
+            )
+        return values, True
+
+    def left_out(self, tables: Sequence[Table]) -> bool:
+        """Whether there is no column of labels."""
+        return tables[0].answers is None
+
+    def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
+        """Whether any of the rows says something in its label columns."""
+        return any(
+            any(label_name(item) is not None for item in _items(table.answers[row]))
+            for table, some in rows_by_table(tables, rows)
+            if table.answers
+            for row in (range(len(table.answers)) if some is None else some)
+        )
+
+    def attach(self, chosen: Mapping[str, Selected], name: str, need: bool) -> tuple[dict[str, Examples], Labels]:
+        """The examples with encoded labels; without `need` of labels only rows are read that are to have them."""
+        answered = {split: one for split, one in chosen.items() if one.answered}
+        labels = self.labels
+        if labels is None:
+            if not answered:
+                raise UserError(
+                    f"{name}: no part has labels, so the classes are not known; name the label column (--label)"
+                )
+            first = next(iter(answered.values()))
+            labels = self._infer(first.tables, None if need else first.rows)
+        encoded = self._encode_all(answered, labels, need)
+        examples = {split: one.examples for split, one in chosen.items()}
+        for split, one in answered.items():
+            values = encoded[one.files]
+            examples[split] = replace(one.examples, labels=values if one.rows is None else values[one.rows])
+        return examples, labels
+
+    def _infer(self, tables: Sequence[Table], rows: Rows) -> Labels:
+        """The label space that the files show."""
+        where, several, flags = _where(tables), tables[0].several, tables[0].columns.flags
+        if several and self.regression:
+            raise UserError(f"{where}: a text has several labels here, which cannot be scores; leave --regression out")
+        values = self._values(tables, rows)
+        if not flags:
+            return infer(values, where, self.regression, several or self.multi)
+        labels = Labels(names=flags, multi=True)
+        refuse_constant(values, labels, where)
+        return labels
+
+    def _encode_all(self, answered: Mapping[str, Selected], labels: Labels, need: bool) -> dict[str, NDArray[Any]]:
+        """The labels of each split's files, read once; where they are not needed, only those of the splits' rows."""
+        errors = ErrorList()
+        encoded: dict[str, NDArray[Any]] = {}
+        for files in dict.fromkeys(one.files for one in answered.values()):
+            some = [one for one in answered.values() if one.files == files]
+            asked = [one.rows for one in some if one.rows is not None]
+            rows = None if need or not asked else np.sort(np.concatenate(asked))
+            with errors.catch():
+                encoded[files] = self._encode(some[0].tables, labels, rows)
+                if need and files == "train":
+                    refuse_constant(self._values(some[0].tables, rows), labels, _where(some[0].tables))
+        if errors.lines and not need:
+            errors.add("dev and test are scored against their labels; without a label column, against the teacher")
+        errors.raise_any()
+        return encoded
+
+    def _encode(self, tables: Sequence[Table], labels: Labels, rows: Rows) -> NDArray[Any]:
+        """The encoded labels of every row; of those not asked for 0."""
+        errors = ErrorList()
+        encoded: list[NDArray[Any]] = []
+        for table, some in rows_by_table(tables, rows):
+            with errors.catch():
+                self._refuse_other_kind(table, labels)
+                encoded.append(encode(self._named(table, some), labels, table.where, _listed(some)))
+        errors.raise_any()
+        return np.concatenate(encoded)
+
+    def _named(self, table: Table, rows: Rows) -> list[Any]:
+        """What each row says is its label, or the names of its labels where it may have several."""
+        values, some = table.answers or [], _listed(rows)
+        if table.columns.flags:
+            return sets_of_columns(values, table.columns.flags, table.where, some)
+        if table.several:
+            separator = (self.separator or SEPARATOR) if self.multi else None
+            return label_sets(values, table.where, separator, some)
+        refuse_lists(values, table.where, some)
+        return values
+
+    def _values(self, tables: Sequence[Table], rows: Rows) -> list[Any]:
+        found: list[Any] = []
+        for table, some in rows_by_table(tables, rows):
+            values = self._named(table, some)
+            found += values if some is None else [values[row] for row in some]
+        return found
+
+    def _refuse_other_kind(self, table: Table, labels: Labels) -> None:
+        """Refuse several labels per text for a model that gives one, and the other way round."""
+        if table.several and not labels.multi:
+            gives = "a score" if labels.regression else "one label per text"
+            raise UserError(
+                f"{table.where}: a text has several labels here, the model gives {gives}; use a multi-label model"
+            )
+        if labels.multi and not table.several:
+            raise UserError(
+                f"{table.where}: the model gives several labels per text (multi-label), the label column one; say "
+                "--multi-label to read it as separated labels, or give lists or 0/1 columns"
+            )
+        if not self.multi or table.columns.flags:
+            return
+        separator = self.separator or SEPARATOR
+        clash = [name for name in labels.names if separator in name]
+        if clash:
+            raise UserError(
+                f"{table.where}: the model's label {clash[0]!r} holds the separator {separator!r}; choose another "
+                "with --label-separator, or give lists"
+            )
+
+
+def _listed(rows: Rows) -> list[int] | None:
+    return None if rows is None else rows.tolist()
+
+
+def _where(tables: Sequence[Table]) -> str:
+    more = f" and {len(tables) - 1} more" if len(tables) > 1 else ""
+    return f"{tables[0].where}{more}"
+
+
+def _items(value: Any) -> Sequence[Any]:
+    return value if isinstance(value, (list, tuple)) else (value,)

@@ -1,0 +1,167 @@
+"""Where the files and folders of a run are: as a run file names them, and as a model card may.
+
+A run file that a run writes says `paths = "relative to this file"`, and names files and folders from its own folder on,
+always with `./` or `../` first. So it holds no path of the machine, and repeats where the whole project was moved to.
+What has nothing but the root in common with it is named from the home folder on (`~/`) or, outside of that, in full.
+Names of models, tasks and the hub stay names. A file without that line is read as it always was: what is found from its
+folder on is meant, and everything else is as if it were typed.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from stillery.errors import UserError
+from stillery.models.option_words import STARTS
+
+__all__ = ["comparable", "named_in_full", "names_only", "places", "read_paths", "shortened", "written_paths"]
+
+_FILES = ("data", "data_dir", "ild_data")
+"""Settings that are always a path."""
+
+_MODELS = ("teacher", "model", "init", "init_from", "ild_teacher")
+"""Settings that are a folder, or a name."""
+
+_SETTINGS = (*_MODELS, *_FILES)
+
+MARK = "relative to this file"
+
+
+def read_paths(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
+    """The values of a run file with its paths as absolute ones."""
+    values = dict(values)
+    mark = values.pop("paths", None)
+    if mark not in (None, MARK):
+        raise UserError(f"{file}: paths is {mark!r}: write {MARK!r}, or leave the line out")
+    given = _written(values) if mark else {}
+    # A model's name is never taken for a folder that happens to be called like it where the two can be told apart.
+    others = [name for name in (_FILES if mark else _SETTINGS) if _is_set(values, name) and name not in given]
+    found = {name: file.parent / values[name] for name in others}
+    folder = file.resolve().parent
+    return (
+        values
+        | {name: str(path.resolve()) for name, path in found.items() if path.exists()}
+        | {name: _like(values[name], name, os.path.normpath(folder / _from_home(path))) for name, path in given.items()}
+    )
+
+
+def written_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The values of a run as its file in `folder` has them."""
+    there = {name: _like(values[name], name, _seen_from(folder, path)) for name, path in places(values).items()}
+    return {"job": values["job"], "paths": MARK} | dict(values) | there
+
+
+def named_in_full(values: Mapping[str, Any], folder: Path) -> list[str]:
+    """Those paths of a run that its file in `folder` can only name in full."""
+    seen = {name: _seen_from(folder, path) for name, path in places(values).items()}
+    return [where for where in seen.values() if Path(where).is_absolute()]
+
+
+def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run with each path as the one that it leads to, so that two runs can be compared."""
+    there = {name: _like(values[name], name, str(path.resolve())) for name, path in places(values).items()}
+    return dict(values) | there
+
+
+def names_only(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values of a run with the last name of each path, for a model card."""
+    there = {name: _like(values[name], name, _last(path)) for name, path in places(values).items()}
+    return dict(values) | there
+
+
+def shortened(text: str, values: Mapping[str, Any]) -> str:
+    """A text with the last names of the run's paths in place of the paths."""
+    typed = {str(values[name]): _last(path) for name, path in places(values).items() if name != "recipe"}
+    for path in sorted((one for one in typed if Path(one).name != one), key=len, reverse=True):
+        text = text.replace(path, typed[path])
+    return text
+
+
+def places(values: Mapping[str, Any]) -> dict[str, Path]:
+    """The settings that name something which is in the file system, and what that is."""
+    found = {name: _from_home(values[name]) for name in _SETTINGS if _is_set(values, name)}
+    if (file := _recipe_file(values)) is not None:
+        found["recipe"] = file
+    return {name: path for name, path in found.items() if path.exists()}
+
+
+def _written(values: Mapping[str, Any]) -> dict[str, str]:
+    """The settings that are a path in a file with the mark, and the path."""
+    found = {name: values[name] for name in _SETTINGS if _is_set(values, name) and _is_path(values[name])}
+    file = _recipe_file(values)
+    return found if file is None else found | {"recipe": str(file)}
+
+
+def _from_home(path: str) -> Path:
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # of a user who is not known here
+        return Path(path)
+
+
+def _is_path(value: str) -> bool:
+    """Whether this is written as a path; names, those of the hub too, begin with none of these."""
+    return value.startswith((".", "~")) or Path(value).is_absolute()
+
+
+def _is_set(values: Mapping[str, Any], name: str) -> bool:
+    """Whether a setting may name something in the file system; how a student starts has words of its own."""
+    value = values.get(name)
+    return isinstance(value, str) and not (name == "init" and value in STARTS)
+
+
+def _recipe_file(values: Mapping[str, Any]) -> Path | None:
+    """The file of a recipe `FILE.py:FUNCTION`."""
+    where = values.get("recipe")
+    file = Path(where.rpartition(":")[0]) if isinstance(where, str) else Path()
+    return file if file.suffix == ".py" else None
+
+
+def _like(value: str, name: str, path: str) -> str:
+    """The path in the form of the setting's value: a recipe names a function behind its file."""
+    return f"{path}:{value.rpartition(':')[2]}" if name == "recipe" else path
+
+
+def _last(path: Path) -> str:
+    return _as_named(path).name
+
+
+def _seen_from(folder: Path, path: Path) -> str:
+    """A path as a run file in a folder writes it."""
+    base, ways = folder.resolve(), [_as_named(path), path.resolve()]
+    # A link is written as it is named, unless what it leads to is nearer.
+    near = [os.path.relpath(way, base) for way in ways if _common(base, way) is not None]
+    if near:
+        nearest = min(near, key=lambda way: Path(way).parts.count(".."))
+        return Path(nearest).as_posix() if Path(nearest).parts[:1] == ("..",) else f"./{Path(nearest).as_posix()}"
+    home = _home()
+    if home is not None and ways[0].is_relative_to(home):
+        return f"~/{ways[0].relative_to(home).as_posix()}"
+    return str(ways[0])
+
+
+def _as_named(path: Path) -> Path:
+    """A path as an absolute one with its links as they are named."""
+    named = Path(os.path.normpath(path.absolute()))
+    # Behind a link, `..` is not the folder that the link is in.
+    return named if named.resolve() == path.resolve() else path.resolve()
+
+
+def _common(one: Path, other: Path) -> Path | None:
+    """The folder that two absolute paths share; None if that is no more than the root."""
+    try:
+        common = Path(os.path.commonpath([one, other]))
+    except ValueError:  # two drives
+        return None
+    return None if common == Path(common.anchor) else common
+
+
+def _home() -> Path | None:
+    try:
+        home = Path.home()
+    except RuntimeError:
+        return None
+    return None if home == Path(home.anchor) else home

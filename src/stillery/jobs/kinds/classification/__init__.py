@@ -1,0 +1,125 @@
+"""Classifiers: one class or several labels for each text, or a score."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+import torch
+from transformers import PreTrainedConfig
+
+from stillery.data.schema.labels import Labels
+from stillery.jobs.config.settings import Distill, GenerationSettings, InputSettings, SearchSettings, setting_names
+from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
+from stillery.jobs.kinds.classification import inputs
+from stillery.jobs.kinds.classification.checks import CHECKS
+from stillery.jobs.kinds.classification.conditions import under
+from stillery.jobs.kinds.classification.predicting import PREDICTING
+from stillery.jobs.kinds.classification.scores import (
+    answers,
+    evaluate,
+    finishing,
+    scorer,
+    submission,
+    write_answers,
+)
+from stillery.jobs.kinds.classification.student import make_student
+from stillery.jobs.recipe import without_labels
+from stillery.losses import Kind as Outputs
+from stillery.models.load import Loaded, check_same_tokenizer, load_classifier
+
+__all__ = ["KIND"]
+
+_ONLY_GENERATION = (
+    *setting_names(GenerationSettings), *setting_names(SearchSettings),
+    "encoder_layers", "decoder_layers", "copy_encoder_layers", "copy_decoder_layers", "freeze_embeddings",
+    "tie_embeddings", "copy_embeddings", "cross_attention", "sequence_level", "on_policy", "drop_start", "stacks",
+)  # fmt: skip
+
+
+def _load(name: str) -> Loaded:
+    return load_classifier(name)
+
+
+def _load_base(name: str, read: Read | None, seed: int) -> Loaded:
+    """A pretrained encoder with a new head for the labels of the data."""
+    labels: Labels | None = read.splits.labels if read else None
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        loaded = load_classifier(name, labels=labels.count if labels else 2)
+    if labels is not None:
+        config: PreTrainedConfig = loaded.model.config
+        config.id2label, config.label2id = labels.id2label, labels.label2id
+        config.problem_type = labels.problem_type
+    return loaded
+
+
+def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:
+    """A teacher of hidden states alone needs no trained head."""
+    with torch.random.fork_rng(devices=[]):
+        loaded = load_classifier(name, labels=2)
+    if teacher is not None:
+        check_same_tokenizer(teacher, loaded)
+    return loaded
+
+
+def _summary(read: Read) -> str:
+    labels: Labels = read.splits.labels
+    if labels.regression:
+        return "regression"
+    return f"{'any of the ' if labels.multi else ''}labels {', '.join(labels.names[:10])}"
+
+
+def _method(run: Distill, teacher: Loaded | None) -> Distill:
+    """Without labels, the weight of their loss is 0 where the method can do without it."""
+    return dataclasses.replace(run, method=without_labels(run.method)) if run.data.unlabelled else run
+
+
+def _outputs(read: Read) -> Outputs:
+    labels: Labels = read.splits.labels
+    return labels.kind
+
+
+def _readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) -> list[inputs.Encoding]:
+    """Each model's own length; a model with other labels has its outputs gathered to the classes that are scored."""
+    found = []
+    for place, (model, settings) in enumerate(models):
+        groups = scoring.groups if place == 0 else inputs.groups_of(scoring, model)
+        encoding = inputs.encoding(settings, [model.model.config], model.tokenizer)
+        found.append(dataclasses.replace(encoding, groups=groups))
+    return found
+
+
+KIND = Kind(
+    name="classification",
+    layouts=("encoder",),
+    refuses=(
+        Refusal(
+            names=_ONLY_GENERATION,
+            line="{option} is for models that write text, such as T5 or Llama; this one is a classifier",
+        ),
+    ),
+    load=_load,
+    load_base=_load_base,
+    load_for_layers=_load_for_layers,
+    make_student=make_student,
+    read=inputs.read,
+    read_texts=inputs.read_texts,
+    read_to_score=inputs.read_to_score,
+    under=under,
+    summary=_summary,
+    calibration=inputs.calibration,
+    encoding=inputs.encoding,
+    method=_method,
+    checks=CHECKS,
+    outputs=_outputs,
+    scorer=scorer,
+    batch_size=lambda training, device: 64,
+    readers=_readers,
+    answers=answers,
+    evaluation=evaluate,
+    write_answers=write_answers,
+    submission=submission,
+    finishing=finishing,
+    predicting=PREDICTING,
+)

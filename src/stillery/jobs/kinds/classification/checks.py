@@ -1,0 +1,62 @@
+"""What has to be true of a classifier's distillation beside what holds for every model."""
+
+from __future__ import annotations
+
+from stillery.errors import ErrorList
+from stillery.jobs.prepare import Context, needs
+from stillery.jobs.recipe import check_one_class, check_unlabelled
+from stillery.models.family import sizes
+from stillery.models.load import Loaded
+from stillery.models.projected_head import head_of
+from stillery.models.student import Student
+from stillery.recipe import Stage
+
+__all__ = ["CHECKS"]
+
+
+def _name(context: Context) -> str:
+    method = context.run.method
+    return str(method.recipe or method.method)
+
+
+@needs("recipe")
+def learns_without_labels(context: Context) -> None:
+    """Without labels, no loss may need them."""
+    assert context.recipe is not None
+    if context.run.data.unlabelled:
+        check_unlabelled(context.recipe.stages, _name(context), context.errors)
+
+
+@needs("recipe", "read")
+def one_class_per_text(context: Context) -> None:
+    """A method that contrasts classes needs one class per text."""
+    assert context.recipe is not None and context.read is not None
+    if context.read.splits.labels.multi:
+        check_one_class(context.recipe.stages, _name(context), context.errors)
+
+
+@needs("recipe", "model", "student")
+def projector_is_trained(context: Context) -> None:
+    """A projector in the head is trained by some loss."""
+    assert context.recipe is not None and context.model is not None and context.student is not None
+    _check_projector(context.student, context.model, context.recipe.stages, _name(context), context.errors)
+
+
+def _check_projector(
+    student: Student, teacher: Loaded, stages: tuple[Stage, ...], method: str, errors: ErrorList
+) -> None:
+    reached = any(stage.hard_weight or (stage.prediction and stage.prediction.weight) for stage in stages)
+    feature = any("feature" in match.represent.needs for stage in stages for match in stage.matches)
+    if head_of(student.model) is not None and not reached and not feature:
+        errors.add(
+            f"{method}: no loss of it reaches the head's projector, which would stay random; use a student of the "
+            "teacher's width, --option feature=pooled with simkd, or another method such as ild-rtc"
+        )
+    narrower = sizes(student.model.config).width != sizes(teacher.model.config).width
+    if feature and narrower and head_of(student.model) is None:
+        errors.add(
+            f"{method}: the features differ in width; use --head reuse-frozen, whose projector brings them together"
+        )
+
+
+CHECKS = (learns_without_labels, one_class_per_text, projector_is_trained)

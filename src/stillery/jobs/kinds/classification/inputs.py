@@ -1,0 +1,205 @@
+"""Labelled texts: the splits of a run, what a model is scored on, and how texts become its inputs."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from stillery.data.schema.answer_labels import classification
+from stillery.data.schema.examples import Examples, Splits
+from stillery.data.schema.label_mapping import map_labels
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.roles import Schema
+from stillery.data.schema.split_folders import SPLITS, scored_split
+from stillery.data.tasks.load import find_task, load_task, load_task_to_score
+from stillery.data.tokens.batches import in_order
+from stillery.data.tokens.collate import collate
+from stillery.data.tokens.encode import Tokens, tokenise
+from stillery.data.tokens.token_cache import cached_tokens
+from stillery.errors import UserError
+from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
+from stillery.jobs.config.settings import DataSettings, InputSettings
+from stillery.jobs.kinds.base import Read, Scored, Scoring
+from stillery.models.family import longest_input
+from stillery.models.load import Loaded
+from stillery.progress import say
+from stillery.train.data import TrainingData
+
+__all__ = ["Encoding", "calibration", "encoding", "groups_of", "read", "read_texts", "read_to_score", "tokens_of"]
+
+Groups = tuple[tuple[int, ...], ...]
+"""For each class that is scored, the outputs of a model that mean it."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How texts become the tokens of a classifier, and which of its outputs mean which class.
+
+    Attributes:
+        max_length: tokens of the longest text, within what the models have positions for.
+        asked: the length that was asked for.
+        groups: the outputs that mean each class that is scored; None where outputs and classes are the same.
+        notes: lines about it for the user.
+    """
+
+    max_length: int
+    asked: int
+    groups: Groups | None = None
+    notes: tuple[str, ...] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """The length that was asked for, by the name of its setting."""
+        return {"max_length": self.asked}
+
+    def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TrainingData:
+        """Examples with their tokens, from the cache when they are there; says how many were cut."""
+        tokens = tokens_of(examples, tokenizer, self.max_length, split)
+        return TrainingData(examples=examples, tokens=tokens, pad_id=int(tokenizer.pad_token_id))
+
+
+def encoding(
+    inputs: InputSettings, configs: Sequence[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase
+) -> Encoding:
+    """The length that is asked for, or what the models have positions for if that is less."""
+    asked = inputs.data.max_length
+    limit = min([asked, *map(longest_input, configs)])
+    cut = f"texts are cut to {limit} tokens, not {asked}: the model has no more positions"
+    return Encoding(max_length=limit, asked=asked, notes=(cut,) if limit < asked else ())
+
+
+def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
+    """Train, dev and test splits; with a teacher, in its order of classes."""
+    parts = _splits(inputs.data, Labels.of_model(teacher.model.config) if teacher else None)
+    named = {"dev": parts.dev, "test": parts.test, **parts.more}
+    scored = {
+        name: Scored(
+            task=parts.source, split=name, examples=examples, gold=examples.labels, labels=parts.label_space,
+            metrics=parts.metrics,
+        )
+        for name, examples in named.items()
+        if examples is not None
+    }  # fmt: skip
+    return Read(splits=parts, scored=scored)
+
+
+def _splits(data: DataSettings, labels: Labels | None) -> Splits:
+    check_label_options(data, labels)
+    if data.task is not None:
+        parts = load_task(data.task, labels, _data_dir(data), need_labels=not data.unlabelled)
+        bare = dataclasses.replace(parts.train, labels=None)
+        return dataclasses.replace(parts, train=bare) if data.unlabelled else parts
+    assert data.data is not None
+    return load(Path(data.data), _schema(data, labels), need_answers=not data.unlabelled)
+
+
+def _schema(data: DataSettings, labels: Labels | None) -> Schema:
+    """How the files of labelled texts are read."""
+    return classification(
+        text=data.text,
+        text_pair=data.text_pair,
+        label=data.label,
+        labels=labels,
+        regression=data.regression,
+        multi_label=data.multi_label,
+        label_separator=data.label_separator,
+    )
+
+
+def read_texts(inputs: InputSettings) -> Examples:
+    """Texts for a stage that needs no labels: a file, a folder's train split, or a task's training split."""
+    data = inputs.data
+    if data.task is not None:
+        return dataclasses.replace(load_task(data.task, data_dir=_data_dir(data)).train, labels=None)
+    assert data.data is not None
+    return load_inputs(Path(data.data), classification(text=data.text, text_pair=data.text_pair))
+
+
+def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
+    """What a model is scored on, in the classes of the task or of the model."""
+    data, labels = inputs.data, Labels.of_model(model.model.config)
+    check_label_options(data, labels)
+    if data.task is not None:
+        found = load_task_to_score(data.task, labels, split, _data_dir(data))
+        several = {found.split: found.examples, **found.more}
+        first, *more = (
+            Scored(
+                task=data.task, split=name, examples=examples, gold=examples.labels, labels=found.labels,
+                metrics=found.task.metrics,
+            )
+            for name, examples in several.items()
+        )  # fmt: skip
+        return Scoring(scored=first, more=tuple(more), notes=(found.source, found.note), groups=found.groups)
+    assert data.data is not None
+    if split is not None and split not in SPLITS:
+        raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+    path = Path(data.data)
+    examples = load_to_score(path, _schema(data, labels), split)
+    name, found_split = path.resolve().name, scored_split(path, split)
+    scored = Scored(task=name, split=found_split, examples=examples, gold=examples.labels, labels=labels)
+    return Scoring(scored=scored)
+
+
+def groups_of(scoring: Scoring, model: Loaded) -> Groups:
+    """Which outputs of another model, with labels of its own, mean the classes that are scored."""
+    scored, labels = scoring.scored, Labels.of_model(model.model.config)
+    if scoring.groups is not None:
+        task = find_task(scored.task)
+        try:
+            return map_labels(labels, task.labels, task.name, task.merges).groups
+        except UserError as error:
+            raise UserError(f"--against {model.name}: {error}") from None
+    ours = scored.labels
+    assert ours is not None
+    if ours.kind != labels.kind or set(ours.names) != set(labels.names):
+        raise UserError(
+            f"--against {model.name}: its labels ({', '.join(labels.names[:10])}) are not the model's "
+            f"({', '.join(ours.names[:10])}), so the two cannot be compared"
+        )
+    return tuple((labels.names.index(label),) for label in ours.names) if not ours.regression else ((0,),)
+
+
+def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Calibration:
+    """A few training texts, as tokens of the teacher's."""
+
+    def batches(config: PreTrainedConfig) -> list[Inputs]:
+        limit = min(inputs.data.max_length, TOKENS, longest_input(config))
+        examples = train.take(spread(len(train)))
+        tokens, pad = tokenise(examples, teacher.tokenizer, limit), int(teacher.tokenizer.pad_token_id)
+        rows = in_order(tokens.lengths, AT_ONCE)
+        return [collate(examples, tokens, index, pad, pad_to=1).inputs for index in rows]
+
+    return Calibration(batches)
+
+
+def _data_dir(data: DataSettings) -> Path | None:
+    return None if data.data_dir is None else Path(data.data_dir)
+
+
+def check_label_options(data: DataSettings, labels: Labels | None) -> None:
+    """Refuse to read labels as another kind than a model learnt: scores as classes, several per text as one."""
+    if data.label_separator is not None and not data.multi_label:
+        raise UserError("--label-separator is for labels of --multi-label, which is not given")
+    if data.label_separator == "":
+        raise UserError("--label-separator is empty: give what stands between two labels, such as ';'")
+    if data.multi_label and data.regression:
+        raise UserError("--multi-label cannot go with --regression: several labels are no score")
+    if labels is not None and data.multi_label not in (None, labels.multi):
+        option, gives = ("--multi-label", "one label") if data.multi_label else ("--no-multi-label", "several labels")
+        raise UserError(f"{option}: the model gives {gives} per text; leave the option out")
+    if labels is not None and data.regression not in (None, labels.regression):
+        option, gives = ("--regression", "classes") if data.regression else ("--no-regression", "a number")
+        raise UserError(f"{option}: the model predicts {gives}; leave the option out")
+
+
+def tokens_of(examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int, split: str) -> Tokens:
+    """The tokens of one split, from the cache when they are there; says how many texts were cut."""
+    tokens = cached_tokens(examples, tokenizer, limit, f"tokenise {split}")
+    if tokens.truncated:
+        say(f"{split}: {tokens.truncated} of {len(examples)} texts are longer than {limit} tokens and were cut")
+    return tokens

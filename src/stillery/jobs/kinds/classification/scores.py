@@ -1,0 +1,150 @@
+"""How a classifier is scored: during training on the dev split, at the end, and beside its teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.label_mapping import merged
+from stillery.data.schema.labels import Labels
+from stillery.data.tasks.load import find_task, load_task_test
+from stillery.errors import UserError
+from stillery.evaluate.agreement import agreement_evaluation
+from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
+from stillery.evaluate.predictions import named_sets, predict_logits, write_predictions
+from stillery.evaluate.report import evaluation
+from stillery.evaluate.submission import write_submission
+from stillery.jobs.card_usage import classification_usage
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
+from stillery.jobs.prepared import Data, Prepared
+from stillery.models.custom_head import HOW_TO_LOAD
+from stillery.models.projected_head import is_custom
+from stillery.progress import say
+from stillery.train.data import TrainingData
+from stillery.train.validation import OneAnswer, Scores
+
+__all__ = ["answers", "evaluate", "finishing", "scorer", "submission", "write_answers"]
+
+Logits = NDArray[np.float32]
+
+_HARDLY = 0.01
+"""Scores that differ less than this part of what the labels do are one score."""
+
+
+def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
+    """Scores on the dev split's labels or, where it has none, on the teacher's predictions."""
+    dev, tokenised = data.splits["dev"]
+    labels = dev.labels
+    assert labels is not None
+    kept: list[Logits] = []
+
+    def teachers() -> Logits:
+        # Made when the student is first scored, and on its device; training may have offloaded the teacher.
+        if not kept:
+            assert prepared.teacher is not None
+            teacher = prepared.teacher.model
+            before = teacher.device
+            teacher.to(prepared.model.device)  # type: ignore[arg-type]
+            kept.append(_logits(teacher, tokenised, "dev (teacher)"))
+            teacher.to(before)  # type: ignore[arg-type]
+        return kept[0]
+
+    def scores(model: PreTrainedModel) -> Mapping[str, float]:
+        logits = _logits(model, tokenised, "dev")
+        if dev.gold is not None:
+            return Scores(score(dev.gold, logits, labels, dev.metrics), _one_answer(logits, dev.gold, labels))
+        found = {"agreement": agreement(logits, teachers(), labels)}
+        return Scores(found, _one_answer(logits, predicted(teachers(), labels), labels))
+
+    return scores
+
+
+def answers(reader: Reader, scored: Scored, tokenised: TrainingData | None) -> Logits:
+    """The model's logits for every example, in the classes that are scored."""
+    loaded, encoding = reader.loaded, reader.encoding
+    if tokenised is None:
+        tokenised = encoding.data(scored.examples, loaded.tokenizer, reader.description)
+    logits = _logits(loaded.model, tokenised, f"score {reader.description}", batch_size=reader.batch_size)
+    return logits if encoding.groups is None else merged(logits, encoding.groups)
+
+
+def evaluate(scored: Scored, student: Logits, teacher: Logits | None) -> dict[str, Any]:
+    """The metrics of a model with intervals; of a split without labels its agreement with the teacher."""
+    assert scored.labels is not None
+    if scored.gold is None:
+        assert teacher is not None
+        return agreement_evaluation(scored.task, student, teacher, scored.labels)
+    return evaluation(scored.task, scored.gold, student, scored.labels, teacher, scored.metrics)
+
+
+def write_answers(path: Path, scored: Scored, student: Logits, teacher: Logits | None) -> None:
+    """Write every example with its label, the prediction and the probabilities of the model and its teacher."""
+    assert scored.labels is not None
+    write_predictions(path, scored.examples, scored.labels, student, teacher)
+
+
+def submission(inputs: InputSettings) -> Callable[[Reader, Scoring, Path], list[str]]:
+    """What writes a model's predictions for the unlabelled test split of a GLUE task, which is read here."""
+    data = inputs.data
+    if data.task is None:
+        raise UserError("--submission is for the tasks of GLUE: give --task, such as --task rte")
+    task = find_task(data.task)
+    tests: Mapping[str, Examples] = load_task_test(data.task, None if data.data_dir is None else Path(data.data_dir))
+
+    def write(reader: Reader, scoring: Scoring, folder: Path) -> list[str]:
+        written = []
+        for name, examples in tests.items():
+            scored = Scored(task=task.name, split=name, examples=examples, labels=scoring.scored.labels)
+            written.append(str(write_submission(folder, name, answers(reader, scored, None), task)))
+        return written
+
+    return write
+
+
+def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishing:
+    """Whether the model gives every dev example one class, and whether its head is a custom one."""
+    dev, tokenised = data.splits["dev"]
+    assert dev.labels is not None
+    metrics: dict[str, Any] = {}
+    if majority_collapse(_logits(model, tokenised, None), dev.labels):
+        say("warning: the model gives every dev example the same answer; it has learnt nothing useful")
+        metrics["collapsed"] = True
+    if is_custom(model):
+        say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")
+        metrics["custom_head"] = True
+    usage = classification_usage(several_labels=dev.labels.multi)
+    card = {"tag": "text-classification", "title": "Fine-tuned classifier", "usage": usage}
+    return Finishing(metrics=metrics, card=card)
+
+
+def _logits(
+    model: PreTrainedModel, tokenised: TrainingData, description: str | None, *, batch_size: int = 64
+) -> Logits:
+    return predict_logits(
+        model, tokenised.tokens, tokenised.examples, pad_id=tokenised.pad_id, batch_size=batch_size,
+        description=description,
+    )  # fmt: skip
+
+
+def _one_answer(logits: NDArray[Any], expected: NDArray[Any], labels: Labels) -> OneAnswer | None:
+    """The prediction that all examples get, if it is one; of scores one that hardly differs where labels do."""
+    found = predicted(logits, labels)
+    if labels.regression:
+        if found.std() >= _HARDLY * expected.std():
+            return None
+        return OneAnswer(answer=f"the score {found.mean():.3g}", examples=len(found))
+    if not majority_collapse(logits, labels):
+        return None
+    if labels.multi:
+        names = named_sets(found[:1], labels)[0]
+        answer = f"the labels {', '.join(names)}" if names else "no label"
+        return OneAnswer(answer=answer, examples=len(found), expected=float((expected == found).all(axis=1).mean()))
+    share = float((expected == found).mean())
+    return OneAnswer(answer=f"the class {labels.names[found[0]]}", examples=len(found), expected=share)

@@ -1,0 +1,123 @@
+"""The student of a classifier."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from stillery.errors import ErrorList, UserError
+from stillery.jobs.calibration import Calibration, needs_importance
+from stillery.jobs.config.settings import StudentSettings
+from stillery.models.family import sizes
+from stillery.models.head import choose_head, reuse_head
+from stillery.models.load import Loaded, check_same_tokenizer, load_encoder
+from stillery.models.option_words import LAYER_CHOICES
+from stillery.models.slicing import is_narrower
+from stillery.models.student import Student, StudentShape, build, build_from_checkpoint, student_sizes
+
+__all__ = ["make_student"]
+
+_INITS = (*LAYER_CHOICES, "random")
+
+
+def make_student(
+    settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None
+) -> tuple[Student, StudentSettings]:
+    """Build and initialise a student; `init` and `head` must be set.
+
+    Its settings come back with its depth, with the head's decided, and with the layers that were found to be important.
+    Without `calibration` nothing can be measured, another start stands in, and the student is only good to be checked.
+    """
+    assert settings.init is not None and settings.head is not None
+    errors = ErrorList()
+    source: Loaded | None = None
+    student: Student | None = None
+    with errors.catch():
+        source = _source(settings, settings.init, teacher)
+    if settings.head == "fresh":
+        given = {"--reuse": settings.reuse, "--projector": settings.projector}
+        for name in (name for name, value in given.items() if value is not None):
+            errors.add(f"{name} cannot go with --head fresh: nothing of the teacher's head is reused then")
+    elif source is not None:
+        with errors.catch():
+            head = choose_head(
+                source.model.config,
+                settings.width or sizes(source.model.config).width,
+                teacher,
+                reuse=settings.reuse,
+                projector=settings.projector,
+                allow_custom=bool(settings.allow_custom_head),
+            )
+    # A narrower student is measured for: only where nothing else is wrong.
+    known = None if errors.lines else calibration
+    with errors.catch():
+        if settings.init in _INITS:
+            student = _from_layers(settings, settings.init, teacher, source or teacher, seed, known)
+        elif source is not None:
+            student = build_from_checkpoint(teacher=teacher, checkpoint=source, layers=settings.layers, seed=seed)
+    errors.raise_any()
+    assert student is not None
+    settings = dataclasses.replace(settings, layers=sizes(student.model.config).layers)
+    if settings.init == "important":
+        settings = dataclasses.replace(settings, copy_layers=tuple(student.layers["encoder"]))
+    if settings.head == "fresh":
+        return student, settings
+    line = reuse_head(student.model, teacher, head, freeze=settings.head == "reuse-frozen", seed=seed)
+    reused = dataclasses.replace(student, origin=(*student.origin, line))
+    return reused, dataclasses.replace(settings, reuse=head.reuse, projector=head.projector)
+
+
+def _source(settings: StudentSettings, init: str, teacher: Loaded) -> Loaded:
+    """The model the student is made from."""
+    if init in _INITS:
+        return teacher if settings.init_from is None else load_encoder(settings.init_from)
+    given = {"--width": settings.width, "--heads": settings.heads, "--copy-layers": settings.copy_layers,
+             "--init-from": settings.init_from}  # fmt: skip
+    clash = [name for name, value in given.items() if value is not None]
+    if clash:
+        raise UserError(f"{', '.join(clash)} cannot go with --init {init}: the checkpoint decides the shape")
+    try:
+        return load_encoder(init)
+    except UserError as error:
+        raise UserError(f"--init: {error} (or choose from {', '.join(_INITS)})") from None
+
+
+def _from_layers(
+    settings: StudentSettings, init: str, teacher: Loaded, source: Loaded, seed: int, calibration: Calibration | None
+) -> Student:
+    errors, chosen, layers = ErrorList(), settings.copy_layers, settings.layers
+    with errors.catch():
+        if source is not teacher:
+            check_same_tokenizer(teacher, source)
+    has, depth = sizes(source.model.config), sizes(teacher.model.config).layers
+    if settings.init == "random" and settings.init_from is not None:
+        errors.add("--init-from cannot go with --init random: nothing is copied then")
+    if chosen is not None:
+        layers = len(chosen) if layers is None else layers
+        if init == "random":
+            errors.add("--copy-layers cannot go with --init random: nothing is copied then")
+        if layers != len(chosen):
+            errors.add(f"--copy-layers names {len(chosen)} layers, --layers says {layers}: leave --layers out")
+        if any(not 1 <= layer <= has.layers for layer in chosen):
+            errors.add(f"--copy-layers {','.join(map(str, chosen))}: {source.name} has layers 1 to {has.layers}")
+        if settings.width is not None and settings.width > has.width:
+            errors.add(f"--copy-layers cannot go with --width {settings.width}: the layers are {has.width} wide")
+    if layers is None:
+        errors.add(f"--layers is not given: how many of the teacher's {depth} layers should the student have?")
+    elif layers > depth:
+        errors.add(f"--layers {layers}: the teacher has only {depth} layers, a student cannot be deeper")
+    shape = StudentShape(layers=min(layers or 1, depth), width=settings.width, heads=settings.heads)
+    with errors.catch():
+        wanted = student_sizes(shape, source.model.config, source.name)
+    errors.raise_any()
+    importance = None
+    if calibration is not None and needs_importance(init, chosen is not None, is_narrower(wanted, has)):
+        importance = calibration.of(source)
+    return build(
+        teacher=teacher,
+        source=source,
+        wanted=wanted,
+        init="even" if init == "important" and importance is None else init,
+        chosen=chosen,
+        importance=importance,
+        seed=seed,
+    )

@@ -1,0 +1,131 @@
+"""Sources and targets: the splits of a run, and what a model is scored on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from stillery.data.schema.answer_texts import generation
+from stillery.data.schema.examples import Examples, Splits
+from stillery.data.schema.load import load, load_to_score
+from stillery.data.schema.split_folders import SPLITS, scored_split
+from stillery.data.tasks.generation import GENERATION_TASKS
+from stillery.data.tasks.glue import TASKS
+from stillery.data.tasks.glue_as_text import glue_as_text, label_words
+from stillery.data.tasks.load import (
+    find_generation_task,
+    load_generation_task,
+    load_generation_task_to_score,
+    load_task,
+    load_task_to_score,
+)
+from stillery.data.tasks.specification import Task
+from stillery.errors import UserError
+from stillery.evaluate.text_metrics import need_sacrebleu
+from stillery.jobs.config.settings import DataSettings, InputSettings
+from stillery.jobs.kinds.base import Read, Scored, Scoring
+from stillery.models.load import Loaded
+
+__all__ = ["read", "read_texts", "read_to_score"]
+
+
+def read(inputs: InputSettings, teacher: Loaded | None = None) -> Read:
+    """The splits of a file, folder or task; and dev and test as they are scored."""
+    found = _read(inputs)
+    need_scorer(found.scored.values())
+    return found
+
+
+def _read(inputs: InputSettings) -> Read:
+    data = inputs.data
+    _check_task(data)
+    if data.task is None:
+        assert data.data is not None
+        parts = load(Path(data.data), generation(inputs.generation.source, inputs.generation.target))
+    elif data.task in TASKS:
+        return _glue_splits(data)
+    else:
+        parts = load_generation_task(data.task, _data_dir(data))
+    named = {"dev": parts.dev, "test": parts.test}
+    scored = {
+        name: Scored(task=parts.source, split=name, examples=examples)
+        for name, examples in named.items()
+        if examples is not None
+    }
+    return Read(splits=parts, scored=scored)
+
+
+def read_texts(inputs: InputSettings) -> Examples:
+    """Sources and targets for the hidden-state stage: the training split of a file, folder or task."""
+    train: Examples = _read(inputs).splits.train
+    return train
+
+
+def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
+    """What a model is scored on."""
+    found = _to_score(inputs, split)
+    need_scorer([found.scored])
+    return found
+
+
+def _to_score(inputs: InputSettings, split: str | None) -> Scoring:
+    data = inputs.data
+    _check_task(data)
+    if data.task is None:
+        assert data.data is not None
+        if split is not None and split not in SPLITS:
+            raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+        path = Path(data.data)
+        examples = load_to_score(path, generation(inputs.generation.source, inputs.generation.target), split)
+        return Scoring(scored=Scored(task=path.resolve().name, split=scored_split(path, split), examples=examples))
+    if data.task in TASKS:
+        task = TASKS[data.task]
+        found = load_task_to_score(data.task, task.labels, split, _data_dir(data))
+        more = tuple(_glue_scored(task, name, examples) for name, examples in found.more.items())
+        return Scoring(scored=_glue_scored(task, found.split, found.examples), more=more, notes=(found.source,))
+    chosen = load_generation_task_to_score(data.task, split, _data_dir(data))
+    scored = Scored(task=data.task, split=chosen.split, examples=chosen.examples)
+    return Scoring(scored=scored, notes=(chosen.source,))
+
+
+def need_scorer(scored: Iterable[Scored]) -> None:
+    """Refuse early what could not be scored in the end; texts that name classes need no further package."""
+    if any(one.labels is None for one in scored):
+        need_sacrebleu()
+
+
+def _glue_splits(data: DataSettings) -> Read:
+    """A task of GLUE with its classes, or scores, as words to generate."""
+    assert data.task is not None
+    task = TASKS[data.task]
+    parts = load_task(data.task, data_dir=_data_dir(data))
+    named = {"dev": parts.dev, "test": parts.test, **parts.more}
+    scored = {name: _glue_scored(task, name, examples) for name, examples in named.items() if examples is not None}
+    test = scored["test"].examples if "test" in scored else None
+    found = Splits(
+        train=glue_as_text(task, parts.train), dev=scored["dev"].examples, test=test, source=parts.source,
+        note=parts.note, metrics=parts.metrics,
+    )  # fmt: skip
+    return Read(splits=found, scored=scored)
+
+
+def _glue_scored(task: Task, split: str, examples: Examples) -> Scored:
+    assert examples.labels is not None
+    return Scored(
+        task=task.name,
+        split=split,
+        examples=glue_as_text(task, examples),
+        labels=task.labels,
+        words=label_words(task),
+        gold=examples.labels,
+        metrics=task.metrics,
+    )
+
+
+def _check_task(data: DataSettings) -> None:
+    if data.task is not None and data.task not in TASKS and data.task not in GENERATION_TASKS:
+        find_generation_task(data.task)
+
+
+def _data_dir(data: DataSettings) -> Path | None:
+    return None if data.data_dir is None else Path(data.data_dir)

@@ -1,0 +1,102 @@
+"""A method as models that generate text are distilled with it: their stacks, their families, texts of their own."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from transformers import PreTrainedModel
+
+from stillery import methods
+from stillery.errors import UserError
+from stillery.evaluate.generate import end_ids
+from stillery.jobs.config.settings import Distill
+from stillery.jobs.kinds.generation.encoding import Encoding
+from stillery.jobs.prepare import Context, needs
+from stillery.jobs.recipe import check_learns
+from stillery.models.family import kind_of
+from stillery.models.inputs import starts_with_padding
+from stillery.models.load import Loaded
+from stillery.recipe import Recipe
+from stillery.stacks import on_stacks
+from stillery.train.on_policy import OnPolicy
+
+__all__ = ["CHECKS", "for_family", "on_stacks_of", "policy"]
+
+_RESIDUAL = ("t5", "mt5", "gpt2", "llama", "qwen2", "qwen3")
+"""Families whose hidden states are a residual stream, which grows from layer to layer."""
+
+
+def for_family(run: Distill, teacher: Loaded | None) -> Distill:
+    """The run with what suits the teacher's family in its method, where nothing else is said.
+
+    States are normalised token by token, so that neither padding nor who shares a batch changes a loss.
+    """
+    method = run.method
+    if teacher is None or method.recipe is not None:
+        return run
+    config, known = teacher.model.config, methods.find(method.method).options
+    suits: dict[str, Any] = {}
+    if config.model_type in _RESIDUAL and known.get("normalise") == "none":
+        suits["normalise"] = "token"
+    if kind_of(config) == "decoder" and "embedding" in known:
+        if method.options.get("embedding"):
+            raise UserError(
+                "embedding=true: embeddings of a model that is a decoder alone are not matched; leave it out"
+            )
+        suits["embedding"] = False
+    return dataclasses.replace(run, method=dataclasses.replace(method, options=suits | dict(method.options)))
+
+
+def on_stacks_of(recipe: Recipe, run: Distill, teacher: Loaded) -> Recipe:
+    """The recipe with its matches on the stacks of the teacher that the settings name."""
+    method = run.method
+    which: Any = method.stacks
+    if which != "both" and not any(match.stack is None for stage in recipe.stages for match in stage.matches):
+        raise UserError(
+            f"--stacks {which}: the method matches no layers, or names their stack itself; leave it at both"
+        )
+    return on_stacks(recipe, kind_of(teacher.model.config), which=which, cross_attention=method.cross_attention)
+
+
+def policy(run: Distill, student: PreTrainedModel, teacher: Loaded, encoding: Encoding) -> OnPolicy | None:
+    """How the student generates its own targets during training, where it does."""
+    if not run.method.on_policy:
+        return None
+    return OnPolicy(
+        rate=run.method.on_policy,
+        max_new_tokens=encoding.reading.max_target,
+        end_ids=tuple(end_ids(student, teacher.tokenizer)),
+        pad_id=int(teacher.tokenizer.pad_token_id),
+        drop_start=run.method.drop_start,
+    )
+
+
+@needs("recipe")
+def teaches_own_texts(context: Context) -> None:
+    """Texts that the student generates itself teach something: the teacher takes part, and nothing is mixed."""
+    recipe, errors = context.recipe, context.errors
+    assert recipe is not None
+    if not context.run.method.on_policy:
+        return
+    for stage in recipe.stages:
+        if stage.mixing is not None:
+            errors.add(f"--on-policy: stage {stage.name} mixes examples, which texts of the student's own cannot be")
+    learning = [dataclasses.replace(stage, hard_weight=0.0) for stage in recipe.stages if stage.needs_teacher]
+    check_learns(tuple(learning), errors)
+    if not learning:
+        errors.add("--on-policy: the method asks the teacher nothing; choose one that does, such as kd")
+
+
+@needs("student")
+def starts_with_a_padding_token(context: Context) -> None:
+    """Only a decoder that starts with its padding token can drop that position."""
+    assert context.student is not None
+    model = context.student.model
+    if context.run.method.drop_start and not starts_with_padding(model):
+        context.errors.add(
+            f"--drop-start: a {model.config.model_type} model starts with no padding token; leave it out"
+        )
+
+
+CHECKS = (teaches_own_texts, starts_with_a_padding_token)

@@ -1,0 +1,44 @@
+"""New sources, written from: the column that `stillery predict` adds to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stillery.data.schema.answer_texts import generation
+from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
+from stillery.evaluate.generate import generate
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.kinds.base import Predicting, Reader
+from stillery.progress import quiet
+
+__all__ = ["PREDICTING"]
+
+# Batches of the model in a batch of the file: texts of like length are generated together.
+_TOGETHER = 4
+
+
+def _open(path: Path, inputs: InputSettings) -> TextFile:
+    return open_texts(path, generation(source=inputs.generation.source))
+
+
+def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
+    """The generated texts, and how many sources were cut."""
+    loaded, encoding, examples = reader.loaded, reader.encoding, rows.examples
+    with quiet():
+        prompts = encoding.reading.prompts(examples, loaded.tokenizer, examples.source)
+    texts = generate(
+        loaded.model, loaded.tokenizer, prompts, decoding=encoding.decoding, batch_size=reader.batch_size,
+        description=None,
+    )  # fmt: skip
+    return [texts], prompts.truncated
+
+
+PREDICTING = Predicting(
+    open=_open,
+    columns=lambda loaded: ["output"],
+    rows=_rows,
+    at_once=lambda batch_size: _TOGETHER * batch_size,
+    verb="write",
+    noun="sources",
+)

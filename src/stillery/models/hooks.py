@@ -1,0 +1,152 @@
+"""Forward hooks that read a stack's intermediate outputs while a model runs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from functools import cache, partial
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedModel
+
+from stillery.models.family import layer_modules, layout_of, sizes
+from stillery.models.outputs import Wanted
+from stillery.models.projected_head import final_linear
+
+__all__ = ["Change", "Complete", "StackHooks"]
+
+Change = Callable[[Tensor], Tensor]
+"""A function of hidden states [batch, tokens, width]."""
+
+
+def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Rotary embedding of [batch, tokens, heads, size] by cosines and sines [batch, tokens, size]; heads are merged."""
+    first, second = states.chunk(2, dim=-1)
+    rotated = states * cos.unsqueeze(2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(2)
+    return rotated.flatten(2)
+
+
+@cache
+def _signature(forward: Callable[..., Any]) -> inspect.Signature:
+    return inspect.signature(forward)
+
+
+class Complete(Exception):
+    """Everything that was asked for is there, so the forward pass need not go on."""
+
+
+class StackHooks:
+    """Forward hooks that keep the wanted outputs of one stack, and apply `change` to its embedding output if given.
+
+    Hidden state i is read as the input of layer i + 1, the last one as the stack's output. Those are the family's own
+    hidden states, whatever it does between its embedding module and its first layer, or after a layer. `stop` ends the
+    forward pass after the last wanted layer. `shorten` is applied to each hidden state before it is kept.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        stack: str,
+        wanted: Wanted,
+        change: Change | None,
+        *,
+        stop: bool = False,
+        shorten: Change | None = None,
+    ) -> None:
+        self.wanted, self.change, self.shorten = wanted, change, shorten
+        # A feature comes after all layers, so nothing can be left out where one is wanted.
+        self.stop_after = wanted.last if stop and not wanted.feature else None
+        self.kept: dict[str, dict[int, Tensor]] = {}
+        self.layer, self.angles = 0, None
+        self.layout, self.depth = layout_of(model.config, stack), sizes(model.config, stack).layers
+        self.handles: list[Any] = []
+        modules = layer_modules(model, stack)
+        for number, module in enumerate(dict.fromkeys(modules), 1):
+            self._hook_layer(module, None if self.layout.shared else number)
+        self._hook_end(model)
+        if 1 in wanted.key and self.layout.bias is not None:
+            # T5's first layer computes the position bias, and the others receive it.
+            first = modules[0].register_forward_hook(lambda _, __, output: self._keep("bias", 1, output[1]))
+            self.handles.append(first)
+
+    def _hook_layer(self, module: nn.Module, number: int | None) -> None:
+        before = partial(self._before_layer, number)
+        self.handles.append(module.register_forward_pre_hook(before, with_kwargs=True))
+        maps = dict(zip(("query", "key", "value"), self.layout.projections, strict=True))
+        if self.layout.cross is not None:
+            maps |= dict(zip(("cross_query", "cross_key", "cross_value"), self.layout.cross, strict=True))
+        for place, (name, path) in enumerate(maps.items()):
+            if getattr(self.wanted, name):
+                keep = partial(self._after_projection, name, place, module)
+                self.handles.append(module.get_submodule(path).register_forward_hook(keep))
+
+    def _hook_end(self, model: PreTrainedModel) -> None:
+        self._hook_last_state(model)
+        if self.stop_after == self.depth:
+            end = model.base_model.get_submodule(self.layout.module)
+            self.handles.append(end.register_forward_hook(self._stop))
+
+    def _stop(self, *_: Any) -> None:
+        raise Complete
+
+    def _hook_last_state(self, model: PreTrainedModel) -> None:
+        base = model.base_model
+        if self.depth in self.wanted.hidden and self.wanted.raw_last and self.layout.norm is not None:
+            norm = base.get_submodule(self.layout.norm)
+            self.handles.append(
+                norm.register_forward_pre_hook(lambda _, args: self._keep("hidden", self.depth, args[0]))
+            )
+        elif self.depth in self.wanted.hidden:
+            end = base.get_submodule(self.layout.module)
+            self.handles.append(
+                end.register_forward_hook(lambda _, __, output: self._keep("hidden", self.depth, output[0]))
+            )
+        if self.wanted.feature:
+            linear = final_linear(model)
+            self.handles.append(
+                linear.register_forward_pre_hook(lambda _, args: self._keep("feature", self.depth, args[0]))
+            )
+
+    def _keep(self, name: str, layer: int, tensor: Tensor) -> None:
+        if name == "hidden" and self.shorten is not None:
+            tensor = self.shorten(tensor)
+        self.kept.setdefault(name, {})[layer] = tensor
+
+    def _before_layer(
+        self, number: int | None, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        given = _signature(type(module).forward).bind(module, *args, **kwargs)
+        state: Tensor = given.arguments["hidden_states"]
+        changed = None
+        self.layer = self.layer + 1 if number is None else number
+        if self.layer == 1 and self.change is not None:
+            state = given.arguments["hidden_states"] = self.change(state)
+            changed = given.args[1:], given.kwargs
+        if self.layer - 1 in self.wanted.hidden:
+            self._keep("hidden", self.layer - 1, state)
+        if self.layer - 1 == self.stop_after:
+            raise Complete
+        if self.layer in self.wanted.key and given.arguments.get("position_bias") is not None:
+            self._keep("bias", self.layer, given.arguments["position_bias"])
+        self.angles = given.arguments.get("position_embeddings")
+        return changed
+
+    def _after_projection(
+        self, name: str, place: int, layer: nn.Module, _: nn.Module, __: tuple[Any, ...], output: Tensor
+    ) -> None:
+        # The first call of a projection is on the hidden states; DeBERTa then calls it on its relative positions too.
+        if self.layer not in getattr(self.wanted, name) or self.layer in self.kept.get(name, ()):
+            return
+        if self.layout.fused:
+            output = output.chunk(3, dim=-1)[place]
+        self._keep(name, self.layer, output)
+        other = {"query": self.wanted.key, "key": self.wanted.query}.get(name, ())
+        if self.layout.rotary and self.layer in other:
+            assert self.angles is not None
+            cos, sin = self.angles
+            states = output.unflatten(-1, (-1, cos.shape[-1]))
+            if self.layout.head_norms is not None:
+                states = layer.get_submodule(self.layout.head_norms[place])(states)
+            self._keep(f"rotated_{name}", self.layer, _rotated(states, cos, sin))
