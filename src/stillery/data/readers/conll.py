@@ -9,17 +9,25 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from stillery.data.readers.formats import READ_ERRORS, broken, open_bytes
+from stillery.data.readers.formats import READ_ERRORS, broken, format_of, open_bytes
 from stillery.data.readers.row_numbers import at_token
 from stillery.errors import UserError
 
-__all__ = ["FIRST_LINE", "TAGS", "TOKENS", "read_conll"]
+__all__ = ["FIRST_LINE", "TAGS", "TOKENS", "is_conll", "read_conll"]
 
 TOKENS, TAGS, FIRST_LINE = "tokens", "tags", "first_line"
 """The names of the columns: the tokens of each sentence, their tags, and on which line of the file it begins."""
 
 BOM = b"\xef\xbb\xbf"
 DOCUMENT = "-DOCSTART-"
+
+
+def is_conll(path: Path) -> bool:
+    """Whether a file is read as CoNLL, by its suffix."""
+    try:
+        return format_of(path) == "conll"
+    except UserError:
+        return False
 
 
 def read_conll(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:

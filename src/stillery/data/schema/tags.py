@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -11,11 +12,22 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from stillery.data.readers.conll import FIRST_LINE
+from stillery.data.readers.conll import FIRST_LINE, is_conll
 from stillery.data.readers.row_numbers import NESTED, at_token
 from stillery.errors import UserError, nearest
 
-__all__ = ["MOST_TAGS", "encode_tags", "infer_tags", "place_in", "refuse_other_lengths", "tag_column", "word_column"]
+__all__ = [
+    "MOST_TAGS",
+    "Place",
+    "encode_tags",
+    "first_lines",
+    "infer_tags",
+    "place_in",
+    "place_of",
+    "refuse_other_lengths",
+    "tag_column",
+    "word_column",
+]
 
 LISTS = pa.list_(pa.large_string())
 """The Arrow type of the words of a sentence, and of their tags."""
@@ -55,10 +67,19 @@ def tag_column(batch: pa.RecordBatch, name: str, where: str, before: int, option
     return _strings(batch, name, place_of(batch, where, before), option, "tag", names)
 
 
+def first_lines(batch: pa.RecordBatch, where: str) -> NDArray[np.int64] | None:
+    """The line that each sentence of a CoNLL file begins on; None for other files."""
+    # Another file may have a column of that name, such as one that predictions were written to.
+    if FIRST_LINE not in batch.schema.names or not is_conll(Path(where)):
+        return None
+    lines: NDArray[np.int64] = batch.column(FIRST_LINE).to_numpy()
+    return lines
+
+
 def place_of(batch: pa.RecordBatch, where: str, before: int) -> Place:
     """Places of a batch of a file."""
-    lines = batch.column(FIRST_LINE).to_pylist() if FIRST_LINE in batch.schema.names else None
-    return place_in(where, lines, before)
+    lines = first_lines(batch, where)
+    return place_in(where, None if lines is None else lines.tolist(), before)
 
 
 def _strings(

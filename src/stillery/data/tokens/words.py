@@ -45,6 +45,11 @@ class WordTokens:
         return len(self.tokens)
 
     @property
+    def lengths(self) -> Ints:
+        """The number of tokens of each sentence."""
+        return self.tokens.lengths
+
+    @property
     def words(self) -> int:
         """The number of words of all sentences."""
         return len(self.first)
