@@ -20,7 +20,7 @@ from stillery.data.tokens.words import WordTokens
 from stillery.ignored import IGNORED
 from stillery.recipe import MIXED_ROWS, Rows
 
-__all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "WordData", "counted", "shown_rows"]
+__all__ = ["Drawn", "EncoderData", "TextData", "Trainable", "TrainingData", "WordData", "counted", "shown_rows"]
 
 Drawn = tuple[float, list[int]]
 """How the examples of a batch are mixed: with which weight, and each with which other one."""
@@ -53,6 +53,11 @@ class TrainingData:
     examples: Examples
     tokens: Tokens
     pad_id: int
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the examples."""
+        return self.examples.ids
 
     @property
     def lengths(self) -> Lengths:
@@ -117,9 +122,14 @@ class WordData:
     pad_id: int
 
     @property
+    def tokens(self) -> Tokens:
+        """The token ids of the sentences."""
+        return self.words.tokens
+
+    @property
     def lengths(self) -> Lengths:
         """Tokens of each sentence."""
-        return self.words.tokens.lengths
+        return self.tokens.lengths
 
     def __len__(self) -> int:
         return len(self.words)
@@ -138,6 +148,10 @@ class WordData:
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These sentences as tensors, the labels among the inputs."""
         return collate_words(self.words, self.labels, self.ids, index, self.pad_id, pad_to)
+
+
+EncoderData = TrainingData | WordData
+"""Examples of an encoder: each is read in one pass, so that a teacher's outputs on it can be cached."""
 
 
 def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:
