@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import dataclasses
+from typing import Any
+
 import torch
 
 from stillery.data.tokens.words import refuse_slow
-from stillery.jobs.config.settings import GenerationSettings, SearchSettings, setting_names
+from stillery.jobs.config.settings import ConditionSettings, GenerationSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal
-from stillery.jobs.kinds.classification.conditions import under
+from stillery.jobs.kinds.classification import conditions
 from stillery.jobs.kinds.classification.student import make_student
 from stillery.jobs.kinds.token_classification import inputs, scores
 from stillery.jobs.kinds.token_classification.checks import CHECKS
@@ -66,6 +69,11 @@ def _fast(loaded: Loaded) -> Loaded:
     return loaded
 
 
+def _under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any]]:
+    """Few samples; flipped labels are refused."""
+    return conditions.under(dataclasses.replace(condition, label_noise=None), read)
+
+
 def _summary(read: Read) -> str:
     names = read.splits.labels.names
     return f"{len(names)} tags: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
@@ -84,7 +92,7 @@ KIND = Kind(
     read=inputs.read,
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
-    under=under,
+    under=_under,
     summary=_summary,
     calibration=inputs.calibration,
     encoding=inputs.encoding,
