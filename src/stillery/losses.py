@@ -37,6 +37,7 @@ from stillery.recipe import (
 )
 
 __all__ = [
+    "BY_TOKEN",
     "IGNORED",
     "BatchFacts",
     "Between",
@@ -64,11 +65,11 @@ class ModelOutputs(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """[batch, classes], or [batch, tokens, vocabulary] of a model that generates text."""
+        """[batch, classes], or [batch, tokens, classes] where each token is predicted: vocabulary or tags."""
 
     @property
     def targets(self) -> Tensor | None:
-        """The token each position should predict, [batch, tokens], `IGNORED` where none counts."""
+        """The token or tag each position should predict, [batch, tokens], `IGNORED` where none counts."""
 
     @property
     def encoder(self) -> StackOutputs | None:
@@ -82,8 +83,11 @@ class ModelOutputs(Protocol):
         """The outputs of a stack's layers, by the stack's name; of the model's first stack where none is given."""
 
 
-Kind = Literal["classes", "labels", "score", "text"]
-"""What the models predict: one class, any of several labels, a score, or a text, token by token."""
+Kind = Literal["classes", "labels", "score", "text", "tags"]
+"""What the models predict: one class, any of several labels, a score, a text token by token, or a tag per word."""
+
+BY_TOKEN: tuple[Kind, ...] = ("text", "tags")
+"""Predictions of tokens, [batch, tokens, classes], of which those count whose target in the trace is not `IGNORED`."""
 
 Views = Mapping[str, ModelOutputs]
 """A model's outputs on each view of a batch: plain, mixed."""
@@ -314,10 +318,10 @@ def _criterion_term(
 def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind) -> Tensor:
     """The labels' loss: cross entropy, binary cross entropy of each of several labels, or squared error of a score.
 
-    A text's labels are the targets of its trace; the mean is over those that are scored.
+    The labels of tokens are the targets of their trace; the mean is over those that are scored.
     """
     logits = outputs.logits
-    if kind == "text":
+    if kind in BY_TOKEN:
         return token_cross_entropy(logits, _targets(outputs), ignore=IGNORED)
     assert labels is not None
     if kind == "score":
@@ -332,17 +336,17 @@ def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind) -> Tensor:
 def _targets(outputs: ModelOutputs) -> Tensor:
     if outputs.targets is None:
         raise UserError(
-            "a text's predictions are scored where its labels count: trace the model with labels in its inputs"
+            "predictions of tokens are scored where their labels count: trace the model with labels in its inputs"
         )
     return outputs.targets
 
 
 def _soft(soft: Prediction, outputs: ModelOutputs, teacher: Tensor, kind: Kind) -> Tensor:
-    """The divergence of the predictions; a score has no distribution, several labels one each, a text one per token."""
+    """The divergence of the predictions; a score has no distribution, several labels one each, tokens too."""
     student = outputs.logits
     if kind == "labels":
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
-    if kind == "text":
+    if kind in BY_TOKEN:
         scored = _targets(outputs) != IGNORED
         declared = declare.facts_of(soft.divergence)
         by_token = declare.known("token_divergence", declared.word) if declared is not None and declared.word else None

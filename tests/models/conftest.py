@@ -15,6 +15,7 @@ from transformers import (
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
+    AutoModelForTokenClassification,
     BartConfig,
     BertConfig,
     CamembertConfig,
@@ -85,15 +86,24 @@ KINDS = {
 @pytest.fixture(scope="session")
 def make() -> Make:
     """Build a classifier of a kind; other options replace the kind's."""
+    return _building(AutoModelForSequenceClassification, 3)
 
+
+@pytest.fixture(scope="session")
+def make_tagger() -> Make:
+    """Build a classifier of tokens of a kind; other options replace the kind's."""
+    return _building(AutoModelForTokenClassification, 5)
+
+
+def _building(auto: Any, labels: int) -> Make:
     def build(name: str, *, seed: int = 0, **options: Any) -> PreTrainedModel:
         kind = KINDS[name]
         defaults: dict[str, Any] = {"vocab_size": 99, "max_position_embeddings": 20}
         if "id2label" not in options:
-            defaults["num_labels"] = 3
+            defaults["num_labels"] = labels
         config = kind.config(**defaults | kind.options | options)
         torch.manual_seed(seed)
-        model = AutoModelForSequenceClassification.from_config(config).eval()
+        model: PreTrainedModel = auto.from_config(config).eval()
         # As they start, biases are all 0 and norms all 1: a copy that forgot them would not be noticed.
         with torch.no_grad():
             for parameter in model.parameters():
@@ -157,7 +167,7 @@ WRITERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "qwen2": (Qwen2Config, _DECODER_SIZES | {"tie_word_embeddings": True}),
     "qwen3": (Qwen3Config, _DECODER_SIZES | {"head_dim": 10}),
 }
-"""Models that write text: encoder-decoders of 4 + 3 layers, decoders of 4; the gated T5's head is its own."""
+"""Models that generate text: encoder-decoders of 4 + 3 layers, decoders of 4; the gated T5's head is its own."""
 
 
 @pytest.fixture(scope="session")

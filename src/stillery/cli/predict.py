@@ -20,14 +20,16 @@ def predict(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     data: Annotated[
         Path,
-        typer.Option(help="A CSV, TSV, JSON Lines, Parquet or text file with texts.", rich_help_panel=Panel.FIRST),
+        typer.Option(help="A CSV, TSV, JSON Lines, Parquet, CoNLL or text file.", rich_help_panel=Panel.FIRST),
     ],
     out: Annotated[
         Path, typer.Option(help="File to write; its suffix decides the format.", rich_help_panel=Panel.FIRST)
     ],
     text: Annotated[
         str | None,
-        typer.Option(help="Column with the text.  [default: found by name]", rich_help_panel=Panel.DATA),
+        typer.Option(
+            help="Column with the text, or with lists of words.  [default: found by name]", rich_help_panel=Panel.DATA
+        ),
     ] = None,
     text_pair: Annotated[
         str | None,
@@ -65,9 +67,10 @@ def predict(
     ] = None,
     settings: dict[str, Any],
 ) -> None:
-    """Label new text, or have a model that generates text write: every row of a file with what is added to it.
+    """Write every row of a file with what a model predicts for it.
 
-    A classifier adds its prediction and probabilities, a model that generates text its output.
+    A classifier adds its prediction and probabilities, a token classifier its prediction for each word, a model that
+    generates text its output.
     """
     from stillery.jobs.predict import run_predict
 

@@ -28,7 +28,11 @@ def load_line(folder: object, *, custom_head: bool = False, writes: str | None =
         return f'AutoModelFor{kind}.from_pretrained("{folder}")'
     if custom_head:
         return f'stillery.models.head.load_student("{folder}")'
-    return f'AutoModelForSequenceClassification.from_pretrained("{folder}")'
+    from stillery.models.head_type import SEQUENCE, head_in
+    from stillery.models.load import read_config
+
+    head = head_in(read_config(str(folder)).architectures) or SEQUENCE
+    return f'AutoModel{head.ending}.from_pretrained("{folder}")'
 
 
 def show_evaluation(metrics: Mapping[str, Any]) -> None:
@@ -45,6 +49,7 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
     for split, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
         print(f"  {split} ({beside['examples']} examples): {values}")
+    _show_entities(metrics)
     _show_written(metrics)
     for signature in metrics.get("signatures", {}).values():
         print(f"  {signature}")
@@ -53,10 +58,18 @@ def show_evaluation(metrics: Mapping[str, Any]) -> None:
     if "agreement" in metrics:
         difference = metrics["difference"]
         low, high = difference["interval"]
-        print(f"  agreement with the teacher {metrics['agreement']:.2f}%")
+        of_entities = f", on entities {metrics['entity_agreement']:.2f}%" if "entity_agreement" in metrics else ""
+        print(f"  agreement with the teacher {metrics['agreement']:.2f}%{of_entities}")
         print(
             f"  {difference['metric']} minus the teacher's: {difference['value']:+.2f} (95%: {low:+.2f} to {high:+.2f})"
         )
+
+
+def _show_entities(metrics: Mapping[str, Any]) -> None:
+    """Print how well each type of entity is found, where words were tagged."""
+    for name, one in metrics.get("types", {}).items():
+        low, high = one["interval"]
+        print(f"  {name:<10} {one['f1']:6.2f}  (95%: {low:.2f} to {high:.2f})   f1 of {one['entities']} entities")
 
 
 def _show_written(metrics: Mapping[str, Any]) -> None:

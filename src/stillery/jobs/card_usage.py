@@ -8,7 +8,14 @@ from typing import Any
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.models.custom_head import HOW_TO_LOAD
 
-__all__ = ["classification_usage", "custom_head_usage", "generation_notes", "generation_tag", "generation_usage"]
+__all__ = [
+    "classification_usage",
+    "custom_head_usage",
+    "generation_notes",
+    "generation_tag",
+    "generation_usage",
+    "token_classification_usage",
+]
 
 _TAGS = {"encoder-decoder": "text2text-generation", "decoder": "text-generation"}
 
@@ -27,6 +34,18 @@ def classification_usage(*, several_labels: bool = False) -> list[str]:
         "from transformers import pipeline",
         "",
         f'pipeline("text-classification", model="THIS_FOLDER"{every})("some text")',
+    ]
+
+
+def token_classification_usage() -> list[str]:
+    """The entities in a text, or the tags of its words, by transformers' pipeline."""
+    # A word's tag is that of its first piece, as in training.
+    return [
+        "from transformers import pipeline",
+        "",
+        'tagger = pipeline("token-classification", model="THIS_FOLDER", aggregation_strategy="first")',
+        'for found in tagger("some text"):',
+        '    print(found["word"], found["entity_group"], found["score"])',
     ]
 
 

@@ -48,7 +48,7 @@ _DEPTHS = ("layers", "encoder_layers", "decoder_layers", "copy_layers", "copy_en
 @needs(settings=("teacher",))
 def is_of_a_kind(context: Context) -> None:
     """The teacher's configuration can be read, and says which kind it is of."""
-    context.kind = kind_of_model(context.run.teacher)
+    context.kind = kind_of_model(context.run.teacher, context.run.data)
 
 
 @needs("kind", settings=("teacher",))

@@ -97,7 +97,7 @@ def _ready(request: Request) -> _Ready:
     if inputs.data.unlabelled:
         raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
     check_batch_size(request.batch_size)
-    kind = kind_of_model(request.model)
+    kind = kind_of_model(request.model, inputs.data)
     refuse(kind, (inputs.data, inputs.generation, inputs.search), errors)
     model: Loaded | None = None
     teacher: Loaded | None = None

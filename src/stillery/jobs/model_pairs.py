@@ -58,7 +58,7 @@ def meeting(
 
     Texts are those of `data`, else of the run the teacher is from, else made-up sentences; it is said which.
     """
-    kind = kind_of_model(teacher)
+    kind = kind_of_model(teacher, data)
     loaded = kind.load_for_layers(teacher, None)
     recipe = on_stacks(chosen_recipe(method, None), kind_of(loaded.model.config))
     asked = similar.asking(recipe.stages)

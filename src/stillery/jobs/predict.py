@@ -33,8 +33,8 @@ def run_predict(model: str, data: Path, out: Path, *, batch_size: int = 64, **se
     """Write every row of a file with what a model predicts for it; return the number of rows.
 
     A classifier adds its `prediction` and, for classes, a `probability_NAME` each; several labels of a text are joined
-    by `|`. A model that generates text adds an `output`. `settings` are those of reading and searching, by name; what
-    they leave open is as in the model's own run.
+    by `|`. A token classifier adds a `prediction` for each word, a model that generates text an `output`. `settings`
+    are those of reading and searching, by name; what they leave open is as in the model's own run.
     """
     check_batch_size(batch_size)
     kind, errors = kind_of_model(model), ErrorList()

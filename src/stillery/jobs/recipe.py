@@ -10,8 +10,9 @@ from pathlib import Path
 
 from stillery import methods
 from stillery.errors import ErrorList, UserError
-from stillery.jobs.config.settings import MethodSettings
+from stillery.jobs.config.settings import Distill, MethodSettings
 from stillery.jobs.recipe_file import load_recipe
+from stillery.models.load import Loaded
 from stillery.overrides import Switches, switched
 from stillery.recipe import Match, Recipe, Stage
 from stillery.train.schedule import run_steps
@@ -24,6 +25,8 @@ __all__ = [
     "check_supplementary",
     "check_unlabelled",
     "chosen_recipe",
+    "criterion_of",
+    "method_without_labels",
     "on_supplementary",
     "recipe_fingerprint",
     "with_another_teacher",
@@ -104,10 +107,15 @@ def without_labels(method: MethodSettings) -> MethodSettings:
     return method if errors.lines else bare
 
 
+def method_without_labels(run: Distill, teacher: Loaded | None) -> Distill:
+    """The run with the weight of the labels' loss at 0, where it has no labels and its method can do without them."""
+    return dataclasses.replace(run, method=without_labels(run.method)) if run.data.unlabelled else run
+
+
 def check_unlabelled(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> None:
     """Note every stage that cannot do without labels."""
     for stage in stages:
-        judged = any(getattr(judge, "needs_labels", False) for judge in map(_judge_of, stage.matches))
+        judged = any(getattr(judge, "needs_labels", False) for judge in map(criterion_of, stage.matches))
         if stage.hard_weight or judged:
             errors.add(
                 f"--unlabelled: stage {stage.name} of {name} learns from labels; choose a method that matches "
@@ -118,14 +126,15 @@ def check_unlabelled(stages: tuple[Stage, ...], name: str, errors: ErrorList) ->
 def check_one_class(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> None:
     """Note a method that asks which class a text is of, where a text may have several labels."""
     matches = [match for stage in stages for match in stage.matches]
-    if any(getattr(_judge_of(match), "one_class", False) for match in matches):
+    if any(getattr(criterion_of(match), "one_class", False) for match in matches):
         errors.add(
             f"{name} needs one class per text, and here a text may have several labels; choose a method that matches "
             "predictions or layers, such as kd or layer-forward"
         )
 
 
-def _judge_of(match: Match) -> object:
+def criterion_of(match: Match) -> object:
+    """The criterion of a match without the arguments that it is given."""
     return match.criterion.func if isinstance(match.criterion, partial) else match.criterion
 
 

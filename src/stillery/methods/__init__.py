@@ -320,9 +320,10 @@ def _between(student: Views, teacher: Views, name: StackName | None) -> Between:
 
 
 def _kind(views: Views, labels: Tensor | None) -> Kind:
-    """The kind of prediction, by the shapes of logits and labels."""
-    if next(iter(views.values())).logits.ndim == 3:
-        return "text"
+    """The kind of prediction, by the stacks of the model and the shapes of logits and labels."""
+    outputs = next(iter(views.values()))
+    if outputs.logits.ndim == 3:
+        return "tags" if outputs.decoder is None else "text"
     if labels is not None and labels.ndim == 2:
         return "labels"
     return "score" if _classes(views) == 1 else "classes"

@@ -12,20 +12,22 @@ from transformers import PreTrainedModel
 from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
 from stillery.models.importance import Importance
 from stillery.models.load import Loaded
+from stillery.models.projected_head import classifier_path, pooler_path
 from stillery.models.slicing import Cut, make_cut
 
 __all__ = ["copy_embeddings", "copy_stacks", "copy_weights"]
 
 
-def _piece(name: str, family: Family, prefix: str) -> str:
+def _piece(name: str, family: Family, model: PreTrainedModel) -> str:
     """The module of a classifier that a tensor belongs to, in words; names outside the head start at the base model."""
+    pooler, prefix = pooler_path(model), f"{model.base_model_prefix}."
     if family.projection and inside(name, family.projection):
         return "embedding projection"
     words = {
         family.embeddings: "embeddings",
         family.layers: "layers",
-        family.pooler.removeprefix(f"{prefix}."): "pooler",
-        family.classifier: "classifier",
+        **({} if pooler is None else {pooler.removeprefix(prefix): "pooler"}),
+        classifier_path(model): "classifier",
         **family.extras,
     }
     return next(word for path, word in words.items() if inside(name, path))
@@ -102,9 +104,10 @@ def copy_weights(
         name = key.removeprefix(f"{prefix}.")
         theirs = _in_source(name, family, layers)
         found = _Tensor(own=tensor, theirs=held.get(theirs), name=theirs)
-        pieces.setdefault(_piece(name, family, prefix), []).append(found)
+        pieces.setdefault(_piece(name, family, model), []).append(found)
     del pieces["classifier"]
-    pieces["pooler"] = pieces.pop("pooler")  # named last: some families build their head before their encoder
+    if "pooler" in pieces:
+        pieces["pooler"] = pieces.pop("pooler")  # named last: some families build their head before their encoder
     copied: dict[str, bool] = {}
     new = []
     for piece, tensors in pieces.items():

@@ -13,16 +13,17 @@ from pathlib import Path
 
 import torch
 from safetensors.torch import load_file, save_file
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.errors import UserError
+from stillery.models.head_type import SEQUENCE, head_in, head_type
 from stillery.models.option_words import PROJECTORS, REUSES
 from stillery.models.projected_head import Head, head_of, insert
 
 __all__ = ["HOW_TO_LOAD", "MARK", "is_custom_folder", "read_custom", "write_custom"]
 
 MARK = "StilleryCustomHead"
-"""The value of `architectures` in the config.json of such a folder."""
+"""The value of `architectures` in the config.json of such a folder; a head for each token appends its type."""
 
 HOW_TO_LOAD = "from stillery.models.head import load_student"
 
@@ -39,7 +40,7 @@ def write_custom(model: PreTrainedModel, folder: Path) -> None:
     head = head_of(model)
     assert head is not None
     config = copy.deepcopy(model.config)
-    config.architectures = [MARK]
+    config.architectures = [MARK + (head_type(model).ending if head_type(model).by_token else "")]
     config.save_pretrained(folder)
     save_file({name: tensor.detach().cpu().clone() for name, tensor in model.state_dict().items()}, folder / _WEIGHTS)
     described = asdict(head) | {"load": f"{HOW_TO_LOAD}; model = load_student(folder)"}
@@ -64,8 +65,9 @@ def read_custom(config: PreTrainedConfig, folder: str, name: str) -> tuple[PreTr
     if not (Path(folder) / _WEIGHTS).is_file():
         raise UserError(f"{name}: no {_WEIGHTS} in this folder, so it holds no weights")
     held = load_file(Path(folder) / _WEIGHTS)
+    auto = (head_in(config.architectures) or SEQUENCE).auto
     config.architectures = None
-    model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config, dtype=torch.float32)
+    model: PreTrainedModel = auto.from_config(config, dtype=torch.float32)
     insert(model, head)
     wanted = model.state_dict()
     found = {key: held[key] for key, own in wanted.items() if key in held and held[key].shape == own.shape}

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from stillery.errors import UserError
 from stillery.models.family import family_of, kind_of, layer_modules, layout_of, sizes, stacks_of
-from stillery.models.load import Loaded, load_classifier, load_encoder, load_generator, model_kind
+from stillery.models.load import Loaded, load_encoder, load_generator, load_head, model_kind
 
 __all__ = ["describe"]
 
@@ -47,7 +47,7 @@ def _load(name: str) -> tuple[Loaded, str]:
     if model_kind(name) != "encoder":
         return load_generator(name), "tokens"
     try:
-        return load_classifier(name), "labels"
+        return load_head(name), "labels"
     except UserError:
         return load_encoder(name), "nothing"
 

@@ -53,6 +53,7 @@ class Family:
             layers share their modules.
         pooler: the dense layer between the first token's state and the classifier, whatever the family calls it.
         classifier: the final linear layer.
+        token_classifier: the same of a model with a head for each token, which has no pooler.
         inner: the name of the inner (feed-forward) width in the configuration.
         shared: whether all layers are one module that is applied repeatedly.
     """
@@ -74,6 +75,7 @@ class Family:
     alone: str | None = "attention.output"
     pooler: str = "classifier.dense"
     classifier: str = "classifier.out_proj"
+    token_classifier: str = "classifier"
     inner: str = "intermediate_size"
     shared: bool = False
 

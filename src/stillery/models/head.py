@@ -15,9 +15,9 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.errors import ErrorList, UserError
 from stillery.models.custom_head import HOW_TO_LOAD
-from stillery.models.family import family_of, sizes
-from stillery.models.load import Loaded, load_classifier
-from stillery.models.projected_head import Head, final_linear, head_of, insert
+from stillery.models.family import sizes
+from stillery.models.load import Loaded, load_head
+from stillery.models.projected_head import Head, final_linear, head_of, insert, pooler_path
 
 __all__ = ["choose_head", "load_student", "reuse_head"]
 
@@ -59,6 +59,8 @@ def choose_head(
 def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
     """Why the student cannot reuse the teacher's pooler, or None."""
     config = teacher.model.config
+    if pooler_path(teacher.model) is None:
+        return "a model that classifies tokens has no pooler"
     if student.model_type != config.model_type:
         return f"the student is a {student.model_type}, the teacher a {config.model_type}; their poolers differ"
     ours, theirs = (getattr(each, "pooler_hidden_act", None) for each in (student, config))
@@ -77,7 +79,7 @@ def reuse_head(
 
     With `freeze` these are not trained; a projector, initialised from the seed, always is.
     """
-    family, theirs = family_of(student.config, "student"), teacher.model
+    theirs = teacher.model
     head = head or choose_head(student.config, sizes(student.config).width, teacher)
     if student.config.num_labels != final_linear(theirs).out_features:
         raise UserError(
@@ -87,8 +89,10 @@ def reuse_head(
     insert(student, head, seed)
     reused: list[tuple[nn.Module, nn.Module]] = [(final_linear(student), final_linear(theirs))]
     if head.reuse == "pooler+linear":
-        pooler = student.get_submodule(family.pooler)
-        reused.append((getattr(pooler, "linear", pooler), theirs.get_submodule(family.pooler)))
+        path = pooler_path(student)
+        assert path is not None
+        pooler = student.get_submodule(path)
+        reused.append((getattr(pooler, "linear", pooler), theirs.get_submodule(path)))
     for ours, source in reused:
         ours.load_state_dict(source.state_dict())
         ours.requires_grad_(not freeze)
@@ -104,8 +108,11 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
         words = f"pooler and classifier replaced by {whose}{frozen}"
         words += f", {new}" if head.projector else ""
     else:
-        words = f"classifier replaced by {whose}{frozen}"
-        words += f", {new} that follows the student's own pooler" if head.projector else "; the pooler is the student's"
+        words, pooled = f"classifier replaced by {whose}{frozen}", pooler_path(student) is not None
+        if head.projector:
+            words += f", {new} that follows the student's own {'pooler' if pooled else 'last layer'}"
+        elif pooled:
+            words += "; the pooler is the student's"
     if head.projector and head.folds(width):
         return f"{words}; the projector is folded into the head on export"
     return f"{words}; this head is custom, the export loads with `{HOW_TO_LOAD}` only" if head.projector else words
@@ -113,4 +120,4 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
 
 def load_student(folder: str | Path) -> PreTrainedModel:
     """Load a student from its folder or run folder in eval mode, with a plain or a custom head."""
-    return load_classifier(str(folder)).model
+    return load_head(str(folder)).model

@@ -1,4 +1,4 @@
-"""The inputs of a model from a batch, its masks of real tokens, and the target token of each position."""
+"""The inputs of a model from a batch, its masks of real tokens, and the target of each position."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from transformers import PreTrainedModel
 from stillery.errors import UserError
 from stillery.ignored import IGNORED
 from stillery.models.family import kind_of
+from stillery.models.head_type import head_type
 
 __all__ = ["accepted_inputs", "decoder_inputs", "masks_of", "starts_with_padding", "targets_of"]
 
@@ -28,15 +29,14 @@ def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dic
 
     Families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids. An encoder-decoder without
     decoder_input_ids gets them from its labels. A decoder-only model without position_ids gets them from its mask, so
-    that padding on either side changes nothing. Text generators get no labels, because only their logits are used.
+    that padding on either side changes nothing. No model gets labels, because only its logits are used.
     """
     known = _known(type(model).forward)
     segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
     given = {name: value for name, value in inputs.items() if name in known and (name != "token_type_ids" or segments)}
-    kind = kind_of(model.config)
+    labels, kind = given.pop("labels", None), kind_of(model.config)
     if kind == "encoder":
         return given
-    labels = given.pop("labels", None)
     if kind == "encoder-decoder" and "decoder_input_ids" not in given:
         if labels is None:
             raise ValueError("an encoder-decoder needs decoder_input_ids, or labels to make them from")
@@ -74,13 +74,14 @@ def _start_of(model: PreTrainedModel) -> int | None:
 def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
     """The token each position's logits should predict, [batch, tokens], `IGNORED` where none; None without labels.
 
-    An encoder-decoder's labels are these targets. A decoder-only model's labels are its input tokens, so the target of
-    a position is the label of the next one.
+    The labels of a token classifier and of an encoder-decoder are these targets. A decoder-only model's labels are its
+    input tokens, so the target of a position is the label of the next one.
     """
     labels, kind = inputs.get("labels"), kind_of(model.config)
-    if labels is None or kind == "encoder":
+    by_token = kind == "encoder" and head_type(model).by_token
+    if labels is None or (kind == "encoder" and not by_token):
         return None
-    if kind == "encoder-decoder":
+    if by_token or kind == "encoder-decoder":
         return labels
     return torch.cat([labels[:, 1:], torch.full_like(labels[:, :1], IGNORED)], dim=1)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,6 @@ from transformers import (
     AutoModel,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
-    AutoModelForSequenceClassification,
     AutoTokenizer,
     GenerationConfig,
     PreTrainedConfig,
@@ -26,7 +27,9 @@ from stillery.errors import UserError
 from stillery.models.custom_head import MARK, is_custom_folder, read_custom
 from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_of
 from stillery.models.fingerprint import weights_fingerprint
+from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.locate import check_weights, model_folder
+from stillery.models.projected_head import final_linear
 from stillery.models.quiet import quiet
 from stillery.models.stack_layout import GENERATORS
 from stillery.progress import say
@@ -38,6 +41,8 @@ __all__ = [
     "load_classifier",
     "load_encoder",
     "load_generator",
+    "load_head",
+    "load_token_classifier",
     "load_tokenizer",
     "model_kind",
     "read_config",
@@ -92,11 +97,17 @@ def model_kind(name: str) -> str:
     return kind_of(read_config(name), name)
 
 
-def load_tokenizer(name: str, *, pad_with_end: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model; with `pad_with_end` the end token serves where there is no padding token."""
+def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False) -> PreTrainedTokenizerBase:
+    """The tokenizer of a model; with `pad_with_end` the end token serves where there is no padding token.
+
+    With `words` it is given sentences as lists of words: a byte-level tokenizer (RoBERTa's) then begins each word with
+    a space, without which it would read all words of a sentence as one.
+    """
     folder = model_folder(name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+        if words and _joins_words(tokenizer):
+            tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, add_prefix_space=True)
     except Exception as error:
         raise _not_loaded(name, folder, "the tokenizer", error) from None
     if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
@@ -110,15 +121,28 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False) -> PreTrainedTokeni
     return tokenizer
 
 
+def _joins_words(tokenizer: Any) -> bool:
+    """Whether a tokenizer marks where a word begins by the space before it, and does not add one by itself."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if backend is None:
+        return False
+    found = json.loads(backend.to_str())["pre_tokenizer"] or {}
+    steps = found.get("pretokenizers", [found])
+    return any(step.get("type") == "ByteLevel" and not step["add_prefix_space"] for step in steps)
+
+
 def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> tuple[PreTrainedModel, set[str]]:
     """A model from its files, and the names of the weights that are missing or of another size."""
     if is_custom_folder(folder):
         model, missing = read_custom(config, folder, name)
-        if auto_class is AutoModelForSequenceClassification:
+        own = head_type(model)
+        if auto_class is own.auto:
             return model, missing
+        if auto_class is not AutoModel:
+            raise UserError(f"{name}: it has a custom head for {own.words}, which is not what is needed here")
         encoder: Any = model.base_model
         return encoder, {key.removeprefix(f"{model.base_model_prefix}.") for key in missing}
-    if MARK in (config.architectures or []):
+    if any(one.startswith(MARK) for one in config.architectures or []):
         raise UserError(
             f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export"
         )
@@ -135,13 +159,13 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
     return model, set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
 
 
-def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> Loaded:
+def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig, *, words: bool = False) -> Loaded:
     kind = kind_of(config, name)
     for stack in stacks_of(config):
         layers, of = sizes(config, stack).layers, "" if kind == "encoder" else f" in its {stack}"
         if layers < 1:
             raise UserError(f"{name}: its config.json says {layers} layers{of}, so there is no model to load")
-    tokenizer = load_tokenizer(name, pad_with_end=kind == "decoder")
+    tokenizer = load_tokenizer(name, pad_with_end=kind == "decoder", words=words)
     tokens = max(tokenizer.get_vocab().values()) + 1
     if tokens > config.vocab_size:
         raise UserError(f"{name}: its tokenizer has {tokens} tokens, the model's vocabulary only {config.vocab_size}")
@@ -181,7 +205,7 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
     if labels is not None:
         config.num_labels = labels
         config.problem_type = None
-    loaded = _load(AutoModelForSequenceClassification, name, folder, config)
+    loaded = _load(SEQUENCE.auto, name, folder, config)
     if labels is None and loaded.missing:
         raise UserError(
             f"{name}: this model has no trained classification head; fine-tune it first (stillery finetune)"
@@ -189,12 +213,61 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
     return loaded
 
 
-def load_encoder(name: str) -> Loaded:
-    """Load an encoder without its head."""
+def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Loaded:
+    """Load a token classifier. Without `tags` it needs a trained head of its own; one that has none is refused.
+
+    With `tags` it has an output for each of them, in this order. The head of the checkpoint is kept if its outputs are
+    these tags, otherwise a new one is initialised from the current random state.
+    """
+    folder = model_folder(name)
+    config = _config(folder, name)
+    kind_of(config, name)
+    family_of(config, name)
+    trained = head_in(config.architectures) is TOKEN
+    if tags is not None and not 2 <= len(set(tags)) == len(tags):
+        raise ValueError("token classification needs two tags or more, each of them once")
+    if tags is None and not trained:
+        raise UserError(
+            f"{name}: this model has no trained token classification head; fine-tune it first (stillery finetune)"
+        )
+    if tags is None:
+        loaded = _load(TOKEN.auto, name, folder, config, words=True)
+        if loaded.missing:
+            raise UserError(
+                f"{name}: its token classification head is not in its weights, or not of the size its config.json "
+                "says; export it again"
+            )
+        return loaded
+    kept = trained and [name for _, name in sorted((config.id2label or {}).items())] == list(tags)
+    config.id2label, config.label2id = dict(enumerate(tags)), {tag: index for index, tag in enumerate(tags)}
+    config.problem_type = None
+    loaded = _load(TOKEN.auto, name, folder, config, words=True)
+    return loaded if kept else _with_new_classifier(loaded)
+
+
+def _with_new_classifier(loaded: Loaded) -> Loaded:
+    """The same model with a newly initialised linear layer before its outputs."""
+    classifier = final_linear(loaded.model)
+    with torch.no_grad():
+        classifier.weight.normal_(std=getattr(loaded.model.config, "initializer_range", 0.02))
+        classifier.bias.zero_()
+    own = set(classifier.parameters())
+    new = {name for name, parameter in loaded.model.named_parameters() if parameter in own}
+    return replace(loaded, missing=loaded.missing | new)
+
+
+def load_head(name: str) -> Loaded:
+    """Load a classifier of texts or of tokens, whichever the checkpoint is, with its own trained head."""
+    read = load_token_classifier if head_in(read_config(name).architectures) is TOKEN else load_classifier
+    return read(name)
+
+
+def load_encoder(name: str, *, words: bool = False) -> Loaded:
+    """Load an encoder without its head; with `words` its tokenizer is given sentences as lists of words."""
     folder = model_folder(name)
     config = _config(folder, name)
     family_of(config, name)
-    return _load(AutoModel, name, folder, config)
+    return _load(AutoModel, name, folder, config, words=words)
 
 
 _OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuestionAnswering")

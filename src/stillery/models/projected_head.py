@@ -10,8 +10,20 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stillery.models.family import family_of, kind_of, sizes
+from stillery.models.head_type import head_type
 
-__all__ = ["Head", "Projected", "exported_parameters", "final_linear", "folded", "head_of", "insert", "is_custom"]
+__all__ = [
+    "Head",
+    "Projected",
+    "classifier_path",
+    "exported_parameters",
+    "final_linear",
+    "folded",
+    "head_of",
+    "insert",
+    "is_custom",
+    "pooler_path",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,24 +85,35 @@ def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
     setattr(model.get_submodule(parent), name, module)
 
 
+def classifier_path(model: PreTrainedModel) -> str:
+    """Where a model keeps the linear layer that gives its logits."""
+    return head_type(model).classifier(family_of(model.config, "model"))
+
+
+def pooler_path(model: PreTrainedModel) -> str | None:
+    """Where a model keeps the dense layer before that; None where each token has logits."""
+    return head_type(model).pooler(family_of(model.config, "model"))
+
+
 def insert(model: PreTrainedModel, head: Head, seed: int = 0) -> None:
     """Replace the head of a plain classifier by new modules, initialised from the seed."""
-    family = family_of(model.config, "student")
+    pooler = pooler_path(model)
     labels, ours = final_linear(model).out_features, sizes(model.config).width
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         projector = _projector(head.projector, ours, head.width) if head.projector else None
         linear: nn.Module = nn.Linear(head.width, labels)
         if projector is not None and head.reuse == "pooler+linear":
-            _replace(model, family.pooler, Projected(projector, nn.Linear(head.width, head.width)))
+            assert pooler is not None
+            _replace(model, pooler, Projected(projector, nn.Linear(head.width, head.width)))
         elif projector is not None:
             linear = Projected(projector, nn.Linear(head.width, labels))
-    _replace(model, family.classifier, linear)
+    _replace(model, classifier_path(model), linear)
 
 
 def final_linear(model: PreTrainedModel) -> nn.Linear:
     """The linear layer that computes the logits; its input is the model's feature."""
-    module = model.get_submodule(family_of(model.config, "model").classifier)
+    module = model.get_submodule(classifier_path(model))
     linear = module.linear if isinstance(module, Projected) else module
     assert isinstance(linear, nn.Linear)
     return linear
@@ -100,8 +123,7 @@ def _projected(model: PreTrainedModel) -> dict[str, Projected]:
     """The modules behind a projector by their paths: the classifier's or the pooler's."""
     if kind_of(model.config) != "encoder":
         return {}
-    family = family_of(model.config, "model")
-    found = {path: model.get_submodule(path) for path in (family.classifier, family.pooler)}
+    found = {path: model.get_submodule(path) for path in (classifier_path(model), pooler_path(model)) if path}
     return {path: module for path, module in found.items() if isinstance(module, Projected)}
 
 
@@ -109,7 +131,7 @@ def head_of(model: PreTrainedModel) -> Head | None:
     """The head of a model with a projector; None for a plain model."""
     for path, module in _projected(model).items():
         return Head(
-            reuse="linear" if path == family_of(model.config, "model").classifier else "pooler+linear",
+            reuse="linear" if path == classifier_path(model) else "pooler+linear",
             projector="linear" if isinstance(module.projector, nn.Linear) else "mlp",
             width=final_linear(model).in_features,
         )

@@ -7,11 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from transformers import AutoModelForSequenceClassification, PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.errors import ErrorList, UserError
 from stillery.models.copy_weights import copy_weights
 from stillery.models.family import Sizes, family_of, sizes
+from stillery.models.head_type import HeadType, head_type
 from stillery.models.importance import Importance
 from stillery.models.load import Loaded, check_same_tokenizer
 from stillery.models.slicing import is_narrower
@@ -106,10 +107,10 @@ def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrained
     return config
 
 
-def _new(config: PreTrainedConfig, seed: int) -> PreTrainedModel:
+def _new(config: PreTrainedConfig, head: HeadType, seed: int) -> PreTrainedModel:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        model: PreTrainedModel = AutoModelForSequenceClassification.from_config(config)
+        model: PreTrainedModel = head.auto.from_config(config)
     return model
 
 
@@ -123,7 +124,7 @@ def build(
     importance: Importance | None = None,
     seed: int = 0,
 ) -> Student:
-    """Build a student classifier of the source's family, with the teacher's labels and a new classifier.
+    """Build a student of the source's family, with the teacher's labels and type of head, and a new classifier.
 
     `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and
     weights that layers share (relative positions) are copied too. `importance` is the source's; `important` needs it.
@@ -134,7 +135,7 @@ def build(
     has = sizes(config)
     if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has.layers:
         raise UserError(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
-    model = _new(_student_config(config, wanted, teacher.model.config), seed)
+    model = _new(_student_config(config, wanted, teacher.model.config), head_type(teacher.model), seed)
     if init == "random":
         return Student(model=model, origin=("all weights new (random)",))
     layers = list(chosen) if chosen else choose_layers(init, wanted.layers, has.layers, importance)

@@ -12,6 +12,7 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
+from stillery.models.head_type import head_type
 from stillery.models.hooks import Change, Complete, StackHooks
 from stillery.models.inputs import accepted_inputs, masks_of, targets_of
 from stillery.models.outputs import Stack, Trace, Wanted
@@ -90,7 +91,12 @@ def _first_token_only(model: PreTrainedModel, wanted: Wanted) -> list[RemovableH
     """Let a classifier's last layer go on after its attention with the first token alone, where no other is read."""
     alone, depth = layout_of(model.config).alone, sizes(model.config).layers
     # A convolution over all tokens may follow DeBERTa's first layer.
-    if alone is None or depth == 1 or (depth in wanted.hidden and not wanted.first_of_last):
+    if (
+        head_type(model).by_token
+        or alone is None
+        or depth == 1
+        or (depth in wanted.hidden and not wanted.first_of_last)
+    ):
         return []
     module = layer_modules(model)[-1].get_submodule(alone)
     return [module.register_forward_pre_hook(lambda _, args: tuple(states[:, :1].contiguous() for states in args))]
@@ -118,6 +124,10 @@ def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | N
         raise ValueError(f"the {name} of a {which} model has no cross attention")
     elif wanted.feature and kind_of(model.config) != "encoder":
         raise ValueError(f"a {which} model has no classifier, so no feature")
+    elif wanted.feature and head_type(model).by_token:
+        raise ValueError(
+            "a model that classifies tokens has no feature of a text; its last states are what it classifies"
+        )
 
 
 def _stack(

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -13,9 +15,12 @@ from stillery.data.tokens.batches import Batch
 from stillery.data.tokens.collate import collate, collate_generation
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.encode_generation import GenerationTokens
+from stillery.data.tokens.word_batches import collate_words
+from stillery.data.tokens.words import WordTokens
+from stillery.ignored import IGNORED
 from stillery.recipe import MIXED_ROWS, Rows
 
-__all__ = ["Drawn", "TextData", "Trainable", "TrainingData", "counted", "shown_rows"]
+__all__ = ["Drawn", "EncoderData", "TextData", "Trainable", "TrainingData", "WordData", "counted", "shown_rows"]
 
 Drawn = tuple[float, list[int]]
 """How the examples of a batch are mixed: with which weight, and each with which other one."""
@@ -48,6 +53,11 @@ class TrainingData:
     examples: Examples
     tokens: Tokens
     pad_id: int
+
+    @property
+    def ids(self) -> Sequence[str]:
+        """The ids of the examples."""
+        return self.examples.ids
 
     @property
     def lengths(self) -> Lengths:
@@ -97,6 +107,51 @@ class TextData:
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, the labels among the inputs."""
         return collate_generation(self.tokens, index, self.pad_id, pad_to)
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class WordData:
+    """Tokenised sentences of a model that tags words and how to pad them.
+
+    `labels` are those of every token (`first_piece_labels`), which say which positions count.
+    """
+
+    ids: Sequence[str]
+    words: WordTokens
+    labels: NDArray[np.int64]
+    pad_id: int
+
+    @property
+    def tokens(self) -> Tokens:
+        """The token ids of the sentences."""
+        return self.words.tokens
+
+    @property
+    def lengths(self) -> Lengths:
+        """Tokens of each sentence."""
+        return self.tokens.lengths
+
+    def __len__(self) -> int:
+        return len(self.words)
+
+    @cached_property
+    def target_lengths(self) -> Lengths:
+        """How many positions of each sentence count."""
+        before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.labels != IGNORED)])
+        return np.diff(before[self.words.tokens.offsets])
+
+    def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
+        """Sentences, positions that count, tokens and pairs of tokens."""
+        found: dict[Rows, int] = {"examples": len(index), "targets": int(self.target_lengths[index].sum())}
+        return found | _rows(self.lengths[index], None, drawn)
+
+    def batch(self, index: Indices, pad_to: int = 8) -> Batch:
+        """These sentences as tensors, the labels among the inputs."""
+        return collate_words(self.words, self.labels, self.ids, index, self.pad_id, pad_to)
+
+
+EncoderData = TrainingData | WordData
+"""Examples of an encoder: each is read in one pass, so that a teacher's outputs on it can be cached."""
 
 
 def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:

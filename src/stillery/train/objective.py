@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.losses import BatchFacts, Kind, StageModules, judges_of, modules_of, stage_counts, stage_terms
+from stillery.losses import BY_TOKEN, BatchFacts, Kind, StageModules, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
 from stillery.models.outputs import Stack, Trace
 from stillery.parts._wide import wide
@@ -117,7 +117,7 @@ class Objective(nn.Module):
         student = self._student(plan, micro_batch)
         # The models may run in half precision; their outputs are measured in full. Logits over a vocabulary are
         # widened where they are measured, a few tokens at a time: a wide copy would be the largest tensor of the step.
-        keep = self.kind == "text"
+        keep = self.kind in BY_TOKEN
         facts = BatchFacts(labels=batch.labels, index=micro_batch.places, mixed=micro_batch.mixed, kind=self.kind)
         with torch.autocast(batch.inputs["input_ids"].device.type, enabled=False):
             terms = stage_terms(
@@ -139,7 +139,7 @@ class Objective(nn.Module):
         """The factor of each term of a micro-batch, so that those of all micro-batches of a step add up."""
         if all(part == 1 for part in share.values()):
             return dict.fromkeys(plan.weights, 1.0)
-        predicted: Rows = "targets" if self.kind == "text" else "examples"
+        predicted: Rows = "targets" if self.kind in BY_TOKEN else "examples"
         factors = {"hard": share[predicted], "soft": share[predicted]} if plan.predicts else {}
         for match, rows in zip(plan.stage.matches, plan.rows.denominators, strict=True):
             if rows in ("sum", "counted"):

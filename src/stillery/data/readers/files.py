@@ -9,6 +9,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from stillery.data.readers.binary import refuse_binary
+from stillery.data.readers.conll import read_conll
 from stillery.data.readers.delimited import read_delimited
 from stillery.data.readers.formats import SUFFIXES, WRITTEN, broken, format_of
 from stillery.data.readers.jsonlines import read_json_lines
@@ -34,7 +35,9 @@ def read_batches(path: Path, batch_rows: int = 10_000) -> Iterator[pa.RecordBatc
         raise broken(path, 0, error) from None
     if kind == "parquet":
         return _one_name_each(path, read_parquet(path, batch_rows))
-    refuse_binary(path, 1 if kind in ("jsonl", "txt") else 0)
+    refuse_binary(path, 1 if kind in ("jsonl", "txt", "conll") else 0)
+    if kind == "conll":
+        return read_conll(path, batch_rows)
     if kind == "jsonl":
         return read_json_lines(path, batch_rows)
     if kind == "txt":

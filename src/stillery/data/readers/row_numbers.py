@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-__all__ = ["INVISIBLE", "NESTED", "at", "at_rows"]
+__all__ = ["INVISIBLE", "NESTED", "at", "at_rows", "at_token"]
 
 LISTED = 5
 
@@ -18,6 +18,18 @@ NESTED = b"stillery first nested row"
 def at(where: str, row: int) -> str:
     """The place of one data row, counted from 1; row 0 is the header."""
     return f"{where}, row {row}" if row else f"{where}, header"
+
+
+def at_token(where: str, row: int, token: int | None = None, first_line: int | None = None) -> str:
+    """The place of a sentence or of a token of it, both counted from 1; in a CoNLL file with its line.
+
+    >>> at_token("dev.jsonl", 3, 2), at_token("dev.conll", 3, 2, first_line=14)
+    ('dev.jsonl, row 3, token 2', 'dev.conll, line 15 (sentence 3, token 2)')
+    """
+    if first_line is None:
+        return at(where, row) if token is None else f"{at(where, row)}, token {token}"
+    inside = f"sentence {row}" if token is None else f"sentence {row}, token {token}"
+    return f"{where}, line {first_line + (token or 1) - 1} ({inside})"
 
 
 def at_rows(where: str, rows: Sequence[int]) -> str:

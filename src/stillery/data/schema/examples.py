@@ -32,7 +32,8 @@ class Examples:
     """Ids, columns by role (Arrow, no Python strings held), and encoded labels where there are any.
 
     Classification has the columns `text` and maybe `text_pair`; generation `source`, maybe `target` and, where several
-    texts are right, `references`, of which the target is the first. Columns are large strings or lists of them; their
+    texts are right, `references`, of which the target is the first; token classification has `tokens` and maybe `tags`,
+    lists both. Columns are large strings or lists of them; their
     order counts. `source` says where the examples are from.
     """
 

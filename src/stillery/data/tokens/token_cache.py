@@ -21,6 +21,7 @@ from stillery.data.cache.folder import find_cache
 from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.encode_generation import GenerationFormat, GenerationTokens, tokenise_generation
+from stillery.data.tokens.words import WordTokens, tokenise_words
 from stillery.progress import say
 
 __all__ = [
@@ -29,6 +30,7 @@ __all__ = [
     "cached",
     "cached_generation_tokens",
     "cached_tokens",
+    "cached_words",
     "described",
     "generation_token_key",
     "token_key",
@@ -125,6 +127,17 @@ def cached_generation_tokens(
     if examples.get("target") is None:
         return make()
     return cached(_SOURCES, examples, tokenizer, _generation_settings(form), make)
+
+
+def cached_words(
+    examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
+) -> WordTokens:
+    """What `tokenise_words` gives of the column `tokens`, from the cache when it is there."""
+
+    def make() -> WordTokens:
+        return tokenise_words(examples["tokens"], tokenizer, max_length, description)
+
+    return cached(_WORDS, examples, tokenizer, _settings(tokenizer, max_length), make)
 
 
 def generation_token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> str | None:
@@ -253,7 +266,24 @@ def _unpack_generation(kept: Arrays, examples: Examples) -> GenerationTokens:
     )
 
 
+def _pack_words(words: WordTokens) -> Arrays:
+    packed = _pack(words.tokens)
+    arrays = {**packed.arrays, "word_offsets": words.offsets, "first": words.first}
+    return Arrays(arrays=arrays, facts={**packed.facts, "cut": words.cut, "unread": words.unread})
+
+
+def _unpack_words(kept: Arrays, examples: Examples) -> WordTokens:
+    return WordTokens(
+        tokens=_unpack(kept, examples),
+        offsets=kept.arrays["word_offsets"],
+        first=kept.arrays["first"],
+        cut=int(kept.facts["cut"]),
+        unread=int(kept.facts["unread"]),
+    )
+
+
 _TEXTS = Kept(kind="tokens", version=1, about="texts", pack=_pack, unpack=_unpack)
 _SOURCES = Kept(
     kind="text-tokens", version=2, about="sources and targets", pack=_pack_generation, unpack=_unpack_generation
 )
+_WORDS = Kept(kind="word-tokens", version=1, about="sentences", pack=_pack_words, unpack=_unpack_words)

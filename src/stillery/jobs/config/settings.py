@@ -44,14 +44,16 @@ class DataSettings:
 
     data: str | None = setting(
         None,
-        "A CSV, TSV, JSON Lines, Parquet or text file, or a folder with train, dev and test files.",
+        "A CSV, TSV, JSON Lines, Parquet, CoNLL or text file, or a folder with train, dev and test files.",
         panel=Panel.FIRST,
     )
     task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.", panel=Panel.FIRST)
     data_dir: str | None = setting(None, "Where a named task's files are.  [default: the hub's cache, then the hub]")
-    text: str | None = setting(None, "Column with the text.  [default: found by name]")
+    text: str | None = setting(None, "Column with the text, or with lists of words.  [default: found by name]")
     text_pair: str | None = setting(None, "Column with the second text.  [default: found by name]")
-    label: str | None = setting(None, "Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]")
+    label: str | None = setting(
+        None, "Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]"
+    )
     regression: bool | None = setting(
         None, "Labels are numbers to predict, not classes.  [default: found from the labels]"
     )

@@ -23,13 +23,17 @@ def all_kinds() -> tuple[Kind, ...]:
     return tuple(module.KIND for module in modules if hasattr(module, "KIND"))
 
 
-def kind_of_model(model: str) -> Kind:
-    """The kind of a trained model: of those with its stacks the one whose head it has."""
+def kind_of_model(model: str, data: DataSettings | None = None) -> Kind:
+    """The kind of a trained model: of those with its stacks the one whose head it has.
+
+    Where it has none of these heads it is of the kind that the data is for, which then says what it lacks.
+    """
     config = read_config(model)
     possible = _with_layout(kind_of(config, model))
     architectures = config.architectures or []
     headed = [kind for kind in possible if any(name.endswith(kind.heads) for name in architectures if kind.heads)]
-    return (headed or _usual(possible))[0]
+    meant = [kind for kind in possible if data is not None and kind.meant(data)]
+    return (headed or meant or _usual(possible))[0]
 
 
 def kind_to_train(model: str, data: DataSettings) -> Kind:

@@ -25,7 +25,7 @@ from stillery.models.outputs import Trace
 from stillery.progress import Bar, bar, say, track
 from stillery.train.cuda.memory import free_cached
 from stillery.train.cuda.transfer import Fetched
-from stillery.train.data import TrainingData
+from stillery.train.data import EncoderData
 from stillery.train.distributed import first_of_any, from_main
 from stillery.train.prefetch import consume
 from stillery.train.step_plan import Needs
@@ -69,7 +69,7 @@ class TeacherCache:
         self,
         cache: Cache,
         teacher: LiveTeacher,
-        data: TrainingData,
+        data: EncoderData,
         arrays: frozenset[CachedArray],
         *,
         dtype: str,

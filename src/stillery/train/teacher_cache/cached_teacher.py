@@ -13,7 +13,7 @@ from stillery.models.outputs import Stack, Trace
 from stillery.train.microbatches import MicroBatch
 from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher import LiveTeacher
-from stillery.train.teacher_cache.contents import CacheContents, CachedArray, layers_in, trace_of
+from stillery.train.teacher_cache.contents import LOGITS, CacheContents, CachedArray, layers_in, trace_of
 from stillery.train.teacher_cache.files import Rows
 from stillery.train.teacher_cache.order import FillOrder, Indices
 
@@ -55,7 +55,11 @@ class CachedTeacher:
             for array in self.contents.arrays
             if array.kind == "logits" or (array.kind == "feature" and (array.kind, array.layer) in layers)
         ]
-        tokens = [array for array in self.contents.arrays if array.of_tokens and (array.kind, array.layer) in layers]
+        tokens = [
+            array
+            for array in self.contents.arrays
+            if array.of_tokens and (array.kind in LOGITS or (array.kind, array.layer) in layers)
+        ]
         pooled = sorted(
             layer for kind, layer in layers if kind == "hidden" and CachedArray("hidden", layer) not in tokens
         )

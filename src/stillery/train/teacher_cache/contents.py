@@ -17,6 +17,7 @@ from stillery.parts._wide import wide
 from stillery.train.step_plan import Needs, StepPlan
 
 __all__ = [
+    "LOGITS",
     "CacheContents",
     "CachedArray",
     "array_rows",
@@ -28,7 +29,10 @@ __all__ = [
     "wanted_for",
 ]
 
-_OF_TOKENS = ("hidden", "query", "key", "value")
+LOGITS = ("logits", "token_logits")
+"""The predictions: a row for each example, or for each token of a model that classifies tokens."""
+
+_STATES_OF_TOKENS = ("hidden", "query", "key", "value")
 _POOLED = ("first", "mean")
 
 
@@ -36,17 +40,24 @@ _POOLED = ("first", "mean")
 class CachedArray:
     """One array of the teacher cache: logits, the feature, or states, queries, keys or values of a layer's tokens.
 
+    Logits have a row for each example, `token_logits` one for each token.
+
     States of the first token alone (`first`), or the mean of the real ones (`mean`), are cached of all layers side by
     side, the embedding output first: so methods that choose other layers, or draw them, find them too.
     """
 
-    kind: Literal["logits", "feature", "first", "mean", "hidden", "query", "key", "value"]
+    kind: Literal["logits", "token_logits", "feature", "first", "mean", "hidden", "query", "key", "value"]
     layer: int = 0
 
     @property
     def of_tokens(self) -> bool:
         """Whether it has a row for each token, and not for each example."""
-        return self.kind in _OF_TOKENS
+        return self.of_token_states or self.kind == "token_logits"
+
+    @property
+    def of_token_states(self) -> bool:
+        """Whether it has something of a layer for each token."""
+        return self.kind in _STATES_OF_TOKENS
 
     @property
     def pooled(self) -> bool:
@@ -54,8 +65,8 @@ class CachedArray:
         return self.kind in _POOLED
 
     def __str__(self) -> str:
-        if self.kind in ("logits", "feature"):
-            return self.kind
+        if self.kind in (*LOGITS, "feature"):
+            return self.kind.replace("_", " ")
         if self.pooled:
             return f"{'first tokens' if self.kind == 'first' else 'means'} of all layers"
         return f"{'tokens' if self.kind == 'hidden' else self.kind} of layer {self.layer}"
@@ -65,8 +76,8 @@ class CachedArray:
 class CacheContents:
     """The arrays of a stage, and the layers' outputs they stand for.
 
-    Where none of them is `of_tokens`, a layer is restored as a text of one token, whose first or mean state is then the
-    cached row, bit for bit.
+    Where none of them is `of_token_states`, a layer is restored as a text of one token, whose first or mean state is
+    then the cached row, bit for bit.
     """
 
     arrays: frozenset[CachedArray]
@@ -92,11 +103,14 @@ def layers_in(needs: Needs) -> set[tuple[str, int]]:
     return {(name, layer) for wanted in needs.values() for name, layers in wanted.layers.items() for layer in layers}
 
 
-def contents_of(plans: Sequence[StepPlan]) -> CacheContents | str:
-    """The arrays that steps of one stage with these plans need on plain examples, or why they cannot be cached."""
+def contents_of(plans: Sequence[StepPlan], *, by_token: bool = False) -> CacheContents | str:
+    """The arrays that steps of one stage with these plans need on plain examples, or why they cannot be cached.
+
+    `by_token` says whether there are predictions for each token.
+    """
     stage = plans[0].stage
     states: dict[int, set[str]] = {}
-    arrays = {CachedArray("logits")} if stage.prediction is not None else set()
+    arrays = {CachedArray("token_logits" if by_token else "logits")} if stage.prediction is not None else set()
     for number, match in enumerate(stage.matches):
         if match.against == "student" or match.view != "plain":
             continue
@@ -115,9 +129,9 @@ def contents_of(plans: Sequence[StepPlan]) -> CacheContents | str:
                     arrays.add(CachedArray(need, layer))
                 else:
                     return f"{match.name} compares {need}, which is not cached"
-    layers = {(array.kind, array.layer) for array in arrays if array.kind != "logits"}
+    layers = {(array.kind, array.layer) for array in arrays if array.kind not in LOGITS}
     layers |= {("hidden", layer) for layer in states}
-    of_tokens = any(array.of_tokens for array in arrays)
+    of_tokens = any(array.of_token_states for array in arrays)
     return CacheContents(arrays=frozenset(arrays | _state_arrays(states, of_tokens)), layers=frozenset(layers))
 
 
@@ -140,7 +154,7 @@ def wanted_for(arrays: Iterable[CachedArray], depth: int) -> Wanted:
         first = first and array.kind != "mean" and (array.kind, array.layer) != ("hidden", depth)
         if array.pooled:
             layers.setdefault("hidden", set()).update(range(depth + 1))
-        elif array.kind != "logits":
+        elif array.kind not in LOGITS:
             layers.setdefault(array.kind, set()).add(array.layer)
     return Wanted(**layers, first_of_last=first)  # type: ignore[arg-type]
 
@@ -165,6 +179,8 @@ def array_rows(array: CachedArray, trace: Trace) -> Tensor:
     stack = trace.stack()
     if array.kind == "logits":
         return trace.logits
+    if array.kind == "token_logits":
+        return trace.logits[stack.mask.to(torch.bool)]
     if array.kind == "feature":
         return stack.feature[array.layer]
     if array.pooled:
@@ -194,13 +210,13 @@ def frame_of(stack: Stack) -> Stack:
 
 def trace_of(cached: Mapping[CachedArray, Tensor], frame: Stack, mask: Tensor) -> Trace:
     """The trace of a batch from its cached rows; those of tokens are padded as the `mask` [batch, tokens] is."""
-    whole = any(array.of_tokens for array in cached)
+    whole = any(array.of_token_states for array in cached)
     layers: dict[str, dict[int, Tensor]] = {"hidden": {}}
     for array, values in cached.items():
-        if array.kind != "logits":
+        if array.kind not in LOGITS:
             need = "hidden" if array.pooled else array.kind
             layers.setdefault(need, {})[array.layer] = values.unsqueeze(1) if array.pooled else values
     # The first token of a text is real, and so is the one token that stands for a text.
     stack = replace(frame, mask=mask if whole else mask[:, :1], **layers)  # type: ignore[arg-type]
-    logits = cached.get(CachedArray("logits"))
+    logits = next((values for array, values in cached.items() if array.kind in LOGITS), None)
     return Trace(logits=logits if logits is not None else torch.empty(len(mask), 0, device=mask.device), encoder=stack)

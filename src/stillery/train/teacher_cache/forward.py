@@ -15,22 +15,22 @@ from stillery.models.family import sizes
 from stillery.models.outputs import Trace, Wanted
 from stillery.train.cuda.capture import Repeated
 from stillery.train.cuda.transfer import Fetched
-from stillery.train.data import TrainingData
+from stillery.train.data import EncoderData
 from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher
-from stillery.train.teacher_cache.contents import CachedArray, array_rows, shortened, wanted_for
+from stillery.train.teacher_cache.contents import LOGITS, CachedArray, array_rows, shortened, wanted_for
 from stillery.train.teacher_cache.files import cast
 from stillery.train.teacher_cache.order import Indices
 
 __all__ = ["FROM_LAST_STATE", "ForwardPasses", "dtype_of"]
 
-FROM_LAST_STATE = ("logits", "feature")
+FROM_LAST_STATE = (*LOGITS, "feature")
 """The arrays that are computed from the last state."""
 
 
 def dtype_of(array: CachedArray, dtype: str) -> str:
     """The number format of an array in a cache of a number format: logits are always fp32."""
-    return "fp32" if array.kind == "logits" else dtype
+    return "fp32" if array.kind in LOGITS else dtype
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -38,7 +38,7 @@ class ForwardPasses:
     """Runs a teacher on examples of its training split; `wanted` is what all arrays of its cache together need."""
 
     teacher: LiveTeacher
-    data: TrainingData
+    data: EncoderData
     accelerator: Accelerator
     wanted: Wanted
     dtype: str
@@ -85,7 +85,7 @@ class ForwardPasses:
         needs: Needs = {None: self._wanted_of(arrays)}
         short = shortened(arrays, inputs["attention_mask"])
         with torch.inference_mode(), self.accelerator.autocast():
-            return self.teacher(inputs, needs, logits=CachedArray("logits") in arrays, shorten=short)
+            return self.teacher(inputs, needs, logits=any(array.kind in LOGITS for array in arrays), shorten=short)
 
     def _wanted_of(self, arrays: Collection[CachedArray]) -> Wanted:
         """What some of the arrays need, so that they get the same bits as all of them together."""

@@ -18,7 +18,7 @@ from transformers import PreTrainedModel
 from stillery.data.schema.examples import hash_columns
 from stillery.models.fingerprint import combined, weight_digests
 from stillery.models.outputs import Wanted
-from stillery.train.data import TrainingData
+from stillery.train.data import EncoderData
 from stillery.train.teacher import LiveTeacher
 from stillery.train.teacher_cache.contents import CachedArray
 from stillery.train.teacher_cache.forward import FROM_LAST_STATE, dtype_of
@@ -43,7 +43,7 @@ class ArrayKeys:
     """The keys of one teacher's arrays on one training split; `weights` are its fingerprints."""
 
     teacher: LiveTeacher
-    data: TrainingData
+    data: EncoderData
     order: FillOrder
     wanted: Wanted
     dtype: str
@@ -66,7 +66,7 @@ class ArrayKeys:
     def _base(self) -> dict[str, Any]:
         """What all arrays depend on."""
         tokens, digest = self.data.tokens, hashlib.sha256()
-        hash_columns(digest, pa.array(self.data.examples.ids, type=pa.large_string()))
+        hash_columns(digest, pa.array(self.data.ids, type=pa.large_string()))
         for values in (tokens.offsets, tokens.flat, tokens.types):
             digest.update(b"-" if values is None else f"{values.dtype}{values.shape}".encode())
             digest.update(b"" if values is None else np.ascontiguousarray(values).data)

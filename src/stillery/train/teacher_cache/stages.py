@@ -11,9 +11,10 @@ from accelerate import Accelerator
 
 from stillery.data.cache.folder import GIGABYTE, Cache, find_cache
 from stillery.errors import UserError
+from stillery.losses import BY_TOKEN
 from stillery.progress import say
 from stillery.train.checkpoint import Progress
-from stillery.train.data import TrainingData
+from stillery.train.data import EncoderData
 from stillery.train.distributed import from_main
 from stillery.train.objective import Objective
 from stillery.train.settings import Storing
@@ -143,9 +144,10 @@ def _contents(span: StageSpan, objective: Objective, use: CacheUse, *, resumed: 
     stage = objective.stages[span.stage]
     if find_cache() is None:
         return "the cache folder is turned off (STILLERY_CACHE=off)"
-    if not isinstance(span.data, TrainingData):
+    if not isinstance(span.data, EncoderData):
         return "a teacher that generates text is not cached"
-    contents = contents_of([objective.plan(clock) for clock in span.epoch_clocks()])
+    plans = [objective.plan(clock) for clock in span.epoch_clocks()]
+    contents = contents_of(plans, by_token=objective.kind in BY_TOKEN)
     if isinstance(contents, str):
         return contents
     if not contents.arrays:
@@ -173,7 +175,7 @@ class _Filling:
     def __call__(self, cache: Cache, run: str) -> tuple[TeacherCache, CacheChoice]:
         """The cache of these stages, filled where it is used, and the choice."""
         span = next(iter(self.planned.values()))[0]
-        assert span.teacher is not None and isinstance(span.data, TrainingData)
+        assert span.teacher is not None and isinstance(span.data, EncoderData)
         arrays = frozenset[CachedArray]().union(*(contents.arrays for _, contents in self.planned.values()))
         dtype = self.settings.cache_dtype
         if dtype == "auto":

@@ -9,7 +9,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from stillery.data.schema.labels import Labels
-from stillery.jobs.config.settings import Distill, GenerationSettings, InputSettings, SearchSettings, setting_names
+from stillery.jobs.config.settings import GenerationSettings, InputSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
 from stillery.jobs.kinds.classification import inputs
 from stillery.jobs.kinds.classification.checks import CHECKS
@@ -24,7 +24,7 @@ from stillery.jobs.kinds.classification.scores import (
     write_answers,
 )
 from stillery.jobs.kinds.classification.student import make_student
-from stillery.jobs.recipe import without_labels
+from stillery.jobs.recipe import method_without_labels
 from stillery.losses import Kind as Outputs
 from stillery.models.load import Loaded, check_same_tokenizer, load_classifier
 
@@ -70,11 +70,6 @@ def _summary(read: Read) -> str:
     return f"{'any of the ' if labels.multi else ''}labels {', '.join(labels.names[:10])}"
 
 
-def _method(run: Distill, teacher: Loaded | None) -> Distill:
-    """Without labels, the weight of their loss is 0 where the method can do without it."""
-    return dataclasses.replace(run, method=without_labels(run.method)) if run.data.unlabelled else run
-
-
 def _outputs(read: Read) -> Outputs:
     labels: Labels = read.splits.labels
     return labels.kind
@@ -110,7 +105,7 @@ KIND = Kind(
     summary=_summary,
     calibration=inputs.calibration,
     encoding=inputs.encoding,
-    method=_method,
+    method=method_without_labels,
     checks=CHECKS,
     outputs=_outputs,
     scorer=scorer,

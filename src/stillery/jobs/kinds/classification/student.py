@@ -9,6 +9,7 @@ from stillery.jobs.calibration import Calibration, needs_importance
 from stillery.jobs.config.settings import StudentSettings
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
+from stillery.models.head_type import head_type
 from stillery.models.load import Loaded, check_same_tokenizer, load_encoder
 from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.slicing import is_narrower
@@ -67,16 +68,17 @@ def make_student(
 
 
 def _source(settings: StudentSettings, init: str, teacher: Loaded) -> Loaded:
-    """The model the student is made from."""
+    """The model the student is made from; its tokenizer is given what the teacher's is, texts or words."""
+    words = head_type(teacher.model).by_token
     if init in _INITS:
-        return teacher if settings.init_from is None else load_encoder(settings.init_from)
+        return teacher if settings.init_from is None else load_encoder(settings.init_from, words=words)
     given = {"--width": settings.width, "--heads": settings.heads, "--copy-layers": settings.copy_layers,
              "--init-from": settings.init_from}  # fmt: skip
     clash = [name for name, value in given.items() if value is not None]
     if clash:
         raise UserError(f"{', '.join(clash)} cannot go with --init {init}: the checkpoint decides the shape")
     try:
-        return load_encoder(init)
+        return load_encoder(init, words=words)
     except UserError as error:
         raise UserError(f"--init: {error} (or choose from {', '.join(_INITS)})") from None
 

@@ -1,0 +1,132 @@
+"""Answers that are tags: a list of them for each sentence, one for each of its words."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from stillery.data.schema.answer import Rows, Selected, rows_by_table
+from stillery.data.schema.columns import Columns
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.roles import Role, Schema
+from stillery.data.schema.table import Table
+from stillery.data.schema.tags import (
+    Place,
+    encode_tags,
+    first_lines,
+    infer_tags,
+    place_in,
+    place_of,
+    refuse_other_lengths,
+    tag_column,
+    word_column,
+)
+from stillery.data.schema.values import empty_lists
+from stillery.errors import ErrorList, UserError
+
+__all__ = ["TAGS", "TOKENS", "TagAnswers", "tagging"]
+
+TOKENS = Role(
+    name="tokens",
+    option="--text",
+    usual=("tokens", "words", "token", "word"),
+    word="token",
+    title="tokens",
+    read=word_column,
+    empty=empty_lists,
+)
+TAGS = Role(
+    name="tags",
+    option="--label",
+    usual=("tags", "ner_tags", "ner", "labels", "label", "pos_tags", "upos", "pos", "chunk_tags"),
+    word="tag",
+    title="tags",
+)
+
+
+def tagging(text: str | None = None, label: str | None = None, labels: Labels | None = None) -> Schema:
+    """How files of tagged sentences are read: columns may be named, `labels` are a model's tags; None is inferred."""
+    return Schema(inputs=(TOKENS,), answer=TagAnswers(labels=labels), asked={"tokens": text, "tags": label})
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tags:
+    """The tags of a file's sentences as it writes them, and of a CoNLL file the line each sentence begins on."""
+
+    lists: pa.Array
+    lines: NDArray[np.int64] | None = None
+
+    def place(self, where: str, rows: Rows) -> Place:
+        """Places of some of its sentences."""
+        whole = place_in(where, None if self.lines is None else self.lines.tolist())
+
+        def chosen(row: int, token: int | None = None) -> str:
+            return whole(row if rows is None else int(rows[row - 1]) + 1, token)
+
+        return chosen
+
+
+@dataclass(frozen=True, kw_only=True)
+class TagAnswers:
+    """Tags, kept as a file writes them until it is known which there are; `labels` are those of a model."""
+
+    labels: Labels | None = None
+
+    role: ClassVar[Role] = TAGS
+    plural: ClassVar[str] = "tags"
+
+    def read(self, batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> Tags:
+        """The tags of each sentence, as many as it has words."""
+        words = word_column(batch, columns[TOKENS.name], where, before, TOKENS.option)
+        tags = tag_column(batch, columns[TAGS.name], where, before, TAGS.option)
+        refuse_other_lengths(words, tags, place_of(batch, where, before))
+        return Tags(lists=tags, lines=first_lines(batch, where))
+
+    def joined(self, pieces: Sequence[Tags], columns: Columns, where: str) -> tuple[Tags, bool]:
+        """The tags of a file."""
+        lines = [piece.lines for piece in pieces if piece.lines is not None]
+        lists = pa.concat_arrays([piece.lists for piece in pieces])
+        return Tags(lists=lists, lines=np.concatenate(lines) if lines else None), False
+
+    def left_out(self, tables: Sequence[Table]) -> bool:
+        """Whether there is no column of tags."""
+        return tables[0].answers is None
+
+    def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
+        """Whether there is a column of tags: where there is one, every word has a tag."""
+        return not self.left_out(tables)
+
+    def attach(self, chosen: Mapping[str, Selected], name: str, need: bool) -> tuple[dict[str, Examples], Labels]:
+        """The examples with their tags as a column; a tag that the model, or train, does not have is refused."""
+        answered = {split: one for split, one in chosen.items() if one.answered}
+        labels = self.labels
+        if labels is None:
+            if not answered:
+                raise UserError(
+                    f"{name}: no part has tags, so which there are is not known; name their column (--label)"
+                )
+            tables = next(iter(answered.values())).tables
+            labels = Labels(names=infer_tags([table.answers.lists for table in tables], tables[0].where))
+        examples, errors = {split: one.examples for split, one in chosen.items()}, ErrorList()
+        for split, one in answered.items():
+            with errors.catch():
+                examples[split] = _with_tags(one, labels)
+        errors.raise_any()
+        return examples, labels
+
+
+def _with_tags(one: Selected, labels: Labels) -> Examples:
+    """A split's examples with the tags that its files have for them."""
+    lists = []
+    for table, rows in rows_by_table(one.tables, one.rows):
+        tags: Tags = table.answers
+        chosen = tags.lists if rows is None else tags.lists.take(pa.array(rows))
+        encode_tags(chosen, labels.names, tags.place(table.where, rows))
+        lists.append(chosen)
+    return replace(one.examples, columns={**one.examples.columns, TAGS.name: pa.concat_arrays(lists)})

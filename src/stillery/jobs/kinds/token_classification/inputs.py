@@ -1,0 +1,146 @@
+"""Tagged sentences: the splits of a run, what a model is scored on, and how words become its inputs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.compute as pc
+from numpy.typing import NDArray
+from transformers import PreTrainedConfig, PreTrainedTokenizerBase
+
+from stillery.data.schema.answer_tags import tagging
+from stillery.data.schema.examples import Examples
+from stillery.data.schema.labels import Labels
+from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.roles import Schema
+from stillery.data.schema.split_folders import SPLITS, scored_split
+from stillery.data.schema.tags import encode_tags, place_in
+from stillery.data.tokens.batches import in_order
+from stillery.data.tokens.token_cache import cached_words
+from stillery.data.tokens.word_batches import collate_words
+from stillery.data.tokens.words import first_piece_labels, tokenise_words
+from stillery.errors import UserError
+from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
+from stillery.jobs.config.settings import DataSettings, InputSettings
+from stillery.jobs.kinds.base import Read, Scored, Scoring
+from stillery.models.family import longest_input
+from stillery.models.load import Loaded
+from stillery.progress import say
+from stillery.train.data import WordData
+
+__all__ = ["Encoding", "calibration", "encoding", "offsets_of", "read", "read_texts", "read_to_score"]
+
+Ints = NDArray[np.int64]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoding:
+    """How sentences become the tokens of a model, and which tag each of its outputs means.
+
+    Attributes:
+        max_length: tokens of the longest sentence, within what the models have positions for.
+        asked: the length that was asked for.
+        tags: the tags in the order of the model's outputs.
+        notes: lines about it for the user.
+    """
+
+    max_length: int
+    asked: int
+    tags: tuple[str, ...]
+    notes: tuple[str, ...] = ()
+
+    def settings(self) -> dict[str, Any]:
+        """The length that was asked for, by the name of its setting."""
+        return {"max_length": self.asked}
+
+    def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> WordData:
+        """Sentences with their tokens, from the cache when they are there; says how many words were cut."""
+        words = cached_words(examples, tokenizer, self.max_length, f"tokenise {split}")
+        for note in words.notes(split):
+            say(note)
+        labels = first_piece_labels(words, tags_of(examples, self.tags))
+        return WordData(ids=examples.ids, words=words, labels=labels, pad_id=int(tokenizer.pad_token_id))
+
+
+def encoding(
+    inputs: InputSettings, configs: Sequence[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase
+) -> Encoding:
+    """The length that is asked for, or what the models have positions for if that is less."""
+    asked = inputs.data.max_length
+    limit = min([asked, *map(longest_input, configs)])
+    cut = f"sentences are cut to {limit} tokens, not {asked}: the model has no more positions"
+    tags = Labels.of_model(configs[0]).names
+    return Encoding(max_length=limit, asked=asked, tags=tags, notes=(cut,) if limit < asked else ())
+
+
+def tags_of(examples: Examples, names: Sequence[str]) -> Ints | None:
+    """The number of the tag of each word, sentence after sentence; None of sentences without tags."""
+    tags = examples.get("tags")
+    return None if tags is None else encode_tags(tags, names, place_in(examples.source))
+
+
+def offsets_of(examples: Examples) -> Ints:
+    """Where among all words those of each sentence begin, and where the last one ends."""
+    sizes = pc.list_value_length(examples["tokens"]).to_numpy(zero_copy_only=False)
+    return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
+
+
+def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
+    """Train, dev and test splits; with a teacher, in its order of tags."""
+    data = inputs.data
+    labels = Labels.of_model(teacher.model.config) if teacher else None
+    parts = load(_file(data), _schema(data, labels), need_answers=not data.unlabelled)
+    named = {"dev": parts.dev, "test": parts.test}
+    scored = {
+        name: _scored(examples, parts.source, name, parts.label_space)
+        for name, examples in named.items()
+        if examples is not None
+    }
+    return Read(splits=parts, scored=scored)
+
+
+def read_texts(inputs: InputSettings) -> Examples:
+    """Sentences for a stage that needs no tags: a file, or a folder's train split."""
+    return load_inputs(_file(inputs.data), tagging(text=inputs.data.text))
+
+
+def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
+    """What a model is scored on, in its tags."""
+    data, labels = inputs.data, Labels.of_model(model.model.config)
+    path = _file(data)
+    if split is not None and split not in SPLITS:
+        raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
+    examples = load_to_score(path, _schema(data, labels), split)
+    return Scoring(scored=_scored(examples, path.resolve().name, scored_split(path, split), labels))
+
+
+def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Calibration:
+    """A few training sentences, as tokens of the teacher's."""
+
+    def batches(config: PreTrainedConfig) -> list[Inputs]:
+        limit = min(inputs.data.max_length, TOKENS, longest_input(config))
+        examples = train.take(spread(len(train)))
+        words = tokenise_words(examples["tokens"], teacher.tokenizer, limit)
+        pad, rows = int(teacher.tokenizer.pad_token_id), in_order(words.lengths, AT_ONCE)
+        return [collate_words(words, None, examples.ids, index, pad, pad_to=1).inputs for index in rows]
+
+    return Calibration(batches)
+
+
+def _schema(data: DataSettings, labels: Labels | None) -> Schema:
+    return tagging(text=data.text, label=data.label, labels=labels)
+
+
+def _file(data: DataSettings) -> Path:
+    if data.task is not None:
+        raise UserError(f"--task {data.task}: no named task has a tag for each word; give a file or folder with --data")
+    assert data.data is not None
+    return Path(data.data)
+
+
+def _scored(examples: Examples, task: str, split: str | None, labels: Labels) -> Scored:
+    return Scored(task=task, split=split, examples=examples, gold=tags_of(examples, labels.names), labels=labels)

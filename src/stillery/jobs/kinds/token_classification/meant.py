@@ -1,0 +1,63 @@
+"""Whether a file's rows are tagged sentences, so that a pretrained encoder is to become a model that tags words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+
+from stillery.data.readers.conll import is_conll
+from stillery.data.readers.files import read_batches
+from stillery.data.readers.row_numbers import NESTED
+from stillery.data.schema.answer_tags import TAGS, TOKENS, tagging
+from stillery.data.schema.columns import find
+from stillery.data.schema.roles import TEXT
+from stillery.data.schema.split_folders import find_splits, is_folder
+from stillery.data.schema.values import holds_lists
+from stillery.errors import UserError
+from stillery.jobs.config.settings import DataSettings
+
+__all__ = ["meant"]
+
+FIRST_ROWS = 100
+
+
+def meant(data: DataSettings) -> bool:
+    """Whether the training file is CoNLL, or has lists of words and no label that is of the whole text.
+
+    A file that cannot be read is meant for nothing here: whoever reads it whole says what is wrong with it.
+    """
+    if data.data is None or data.regression or data.multi_label or data.text_pair is not None:
+        return False
+    try:
+        path = _first_file(Path(data.data))
+        if is_conll(path):
+            return True
+        batch = next(iter(read_batches(path, FIRST_ROWS)), None)
+        return batch is not None and _tags_words(batch, path.name, data)
+    except UserError:
+        return False
+
+
+def _first_file(path: Path) -> Path:
+    folder = find_splits(path) if is_folder(path) else None
+    return path if folder is None else (folder.whole or folder.splits["train"])[0]
+
+
+def _tags_words(batch: pa.RecordBatch, where: str, data: DataSettings) -> bool:
+    columns = find(batch.schema.names, where, tagging(text=data.text, label=data.label), need=False)
+    tags = columns.get(TAGS.name)
+    if not _lists(batch, columns[TOKENS.name]):
+        return False
+    return _lists(batch, tags) if tags is not None else not _has_text(batch.schema.names)
+
+
+def _lists(batch: pa.RecordBatch, name: str) -> bool:
+    """Whether a column holds lists, or is of text only because some of its rows hold none."""
+    field = batch.schema.field(name)
+    return holds_lists(field.type) or NESTED in (field.metadata or {})
+
+
+def _has_text(names: Sequence[str]) -> bool:
+    return any(name.strip().casefold() in TEXT.usual for name in names)

@@ -1,0 +1,39 @@
+"""New sentences, tagged: the column that `stillery predict` adds to a file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from stillery.data.schema.answer_tags import tagging
+from stillery.data.schema.new_texts import BATCH_ROWS, TextBatch, TextFile, open_texts
+from stillery.data.tokens.words import tokenise_words
+from stillery.evaluate.word_predictions import predict_words, predicted_tags, tag_names
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.kinds.base import Predicting, Reader
+from stillery.progress import quiet
+
+__all__ = ["PREDICTING"]
+
+_COLUMN = "prediction"
+"""Not `tags`: a file may have those, and they are right."""
+
+
+def _open(path: Path, inputs: InputSettings) -> TextFile:
+    return open_texts(path, tagging(text=inputs.data.text))
+
+
+def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
+    """The tags of each sentence's words, null of those that were cut off; and how many sentences were cut."""
+    model, tokenizer, encoding = reader.loaded.model, reader.loaded.tokenizer, reader.encoding
+    with quiet():
+        words = tokenise_words(rows.examples["tokens"], tokenizer, encoding.max_length)
+    pad, size = int(tokenizer.pad_token_id), reader.batch_size
+    logits = predict_words(model, words, pad_id=pad, batch_size=size, progress=False)
+    guess = predicted_tags(logits, words, len(encoding.tags))
+    return [tag_names(guess, words.offsets, encoding.tags).to_pylist()], words.tokens.truncated
+
+
+PREDICTING = Predicting(
+    open=_open, columns=lambda loaded: [_COLUMN], rows=_rows, at_once=lambda batch_size: BATCH_ROWS, noun="sentences"
+)

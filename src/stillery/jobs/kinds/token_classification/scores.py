@@ -1,0 +1,165 @@
+"""How a model that tags words is scored: during training on the dev split, at the end, and beside its teacher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from transformers import PreTrainedModel
+
+from stillery.errors import UserError
+from stillery.evaluate.entities import TagSet
+from stillery.evaluate.entity_metrics import (
+    Tagged,
+    one_tag,
+    tag_agreement,
+    tag_agreement_evaluation,
+    tag_evaluation,
+    tag_scores,
+)
+from stillery.evaluate.word_predictions import predict_words, predicted_tags, write_tags
+from stillery.jobs.card_usage import token_classification_usage
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
+from stillery.jobs.kinds.token_classification.inputs import Encoding, encoding, offsets_of
+from stillery.jobs.prepared import Data, Prepared
+from stillery.models.custom_head import HOW_TO_LOAD
+from stillery.models.load import Loaded
+from stillery.models.projected_head import is_custom
+from stillery.progress import say
+from stillery.train.data import WordData
+from stillery.train.validation import OneAnswer, Scores
+
+__all__ = ["answers", "evaluate", "finishing", "readers", "scorer", "write_answers"]
+
+Ints = NDArray[np.int64]
+"""The number of the tag that each word is given, sentence after sentence; -1 of words that were cut off."""
+
+
+def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
+    """Scores on the dev split's tags or, where it has none, on the teacher's predictions."""
+    dev, tokenised = data.splits["dev"]
+    kept: list[Ints] = []
+
+    def teachers() -> Ints:
+        # Made when the student is first scored, and on its device; training may have offloaded the teacher.
+        if not kept:
+            assert prepared.teacher is not None
+            teacher = prepared.teacher.model
+            before = teacher.device
+            teacher.to(prepared.model.device)  # type: ignore[arg-type]
+            kept.append(_tags(teacher, tokenised, "dev (teacher)"))
+            teacher.to(before)  # type: ignore[arg-type]
+        return kept[0]
+
+    def scores(model: PreTrainedModel) -> Mapping[str, float]:
+        guess = _tags(model, tokenised, "dev")
+        if dev.gold is None:
+            found = tag_agreement(guess, teachers(), offsets_of(dev.examples), _tag_set(dev))
+            return Scores(found, _one_answer(guess, teachers(), dev))
+        return Scores(dict(tag_scores(_gold(dev), guess, draws=1).metrics), _one_answer(guess, dev.gold, dev))
+
+    return scores
+
+
+def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) -> list[Encoding]:
+    """Each model's own length; another model must have the same tags, in whatever order."""
+    found = [encoding(settings, [model.model.config], model.tokenizer) for model, settings in models]
+    ours = found[0].tags
+    for (model, _), one in zip(models, found, strict=True):
+        if set(one.tags) != set(ours):
+            raise UserError(
+                f"--against {model.name}: its tags ({', '.join(one.tags[:10])}) are not the model's "
+                f"({', '.join(ours[:10])}), so the two cannot be compared"
+            )
+    return found
+
+
+def answers(reader: Reader, scored: Scored, tokenised: WordData | None) -> Ints:
+    """The tag that the model gives each word, by its number among those that are scored."""
+    loaded, own = reader.loaded, reader.encoding
+    assert scored.labels is not None
+    if tokenised is None:
+        tokenised = own.data(scored.examples, loaded.tokenizer, reader.description)
+    guess = _tags(loaded.model, tokenised, f"score {reader.description}", batch_size=reader.batch_size)
+    # The place behind the last tag is that of no tag.
+    order = np.array([*map(scored.labels.names.index, own.tags), -1])
+    return order[guess]
+
+
+def evaluate(scored: Scored, student: Ints, teacher: Ints | None) -> dict[str, Any]:
+    """The metrics of a model with intervals; of a split without tags its agreement with the teacher."""
+    if scored.gold is None:
+        assert teacher is not None
+        return tag_agreement_evaluation(scored.task, student, teacher, offsets_of(scored.examples), _tag_set(scored))
+    return tag_evaluation(scored.task, _gold(scored), student, teacher, scored.metrics)
+
+
+def write_answers(path: Path, scored: Scored, student: Ints, teacher: Ints | None) -> None:
+    """Write every sentence with its words, their tags, and those of the model and its teacher."""
+    assert scored.labels is not None
+    examples = scored.examples
+    write_tags(
+        path, examples.ids, examples["tokens"], offsets_of(examples), scored.labels.names, gold=scored.gold,
+        guess=student, teacher=teacher,
+    )  # fmt: skip
+
+
+def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishing:
+    """Whether the model gives every dev word one tag, and whether its head is a custom one."""
+    dev, tokenised = data.splits["dev"]
+    metrics: dict[str, Any] = {}
+    only = one_tag(_tags(model, tokenised, None), _tag_set(dev))
+    if only is not None:
+        say(f"warning: the model gives every word of dev the tag {only}; it has learnt nothing useful")
+        metrics["collapsed"] = True
+    if is_custom(model):
+        say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")
+        metrics["custom_head"] = True
+    card = {
+        "tag": "token-classification",
+        "title": "Fine-tuned token classifier",
+        "usage": token_classification_usage(),
+        "notes": _notes,
+    }
+    return Finishing(metrics=metrics, card=card)
+
+
+def _notes(metrics: Mapping[str, Any]) -> list[str]:
+    """The model card's lines on each type of entity."""
+    return [
+        f"Entities of type {name}: precision {one['precision']:.2f}, recall {one['recall']:.2f}, F1 {one['f1']:.2f} "
+        f"(95%: {one['interval'][0]:.2f} to {one['interval'][1]:.2f}), {one['entities']} in the data."
+        for name, one in metrics.get("types", {}).items()
+    ]
+
+
+def _tags(model: PreTrainedModel, data: WordData, description: str | None, *, batch_size: int = 64) -> Ints:
+    words = data.words
+    logits = predict_words(
+        model, words, pad_id=data.pad_id, batch_size=batch_size, description=description or "",
+        progress=description is not None,
+    )  # fmt: skip
+    return predicted_tags(logits, words, int(model.config.num_labels or 0))
+
+
+def _tag_set(scored: Scored) -> TagSet:
+    assert scored.labels is not None
+    return TagSet(names=scored.labels.names)
+
+
+def _gold(scored: Scored) -> Tagged:
+    assert scored.gold is not None
+    return Tagged(tags=scored.gold, offsets=offsets_of(scored.examples), tag_set=_tag_set(scored))
+
+
+def _one_answer(guess: Ints, expected: Ints, scored: Scored) -> OneAnswer | None:
+    """The tag that all words get, if it is one."""
+    tag = one_tag(guess, _tag_set(scored))
+    if tag is None:
+        return None
+    share = float((expected == guess).mean())
+    return OneAnswer(answer=f"the tag {tag}", examples=len(scored.examples), expected=share)
