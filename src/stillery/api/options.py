@@ -34,7 +34,7 @@ _METRIC = Option(
 )  # fmt: skip
 _RUN = (
     Option(
-        name="out", type="Path | None", panel=Panel.FIRST,
+        name="out", type="StrPath | None", panel=Panel.FIRST,
         help="Folder to write the run to.  [default: a temporary one, which is removed when the process ends]",
     ),
     Option(
@@ -53,7 +53,7 @@ _RUN = (
     ),
     _METRIC,
     Option(
-        name="config", type="Path | None", panel=Panel.OUTPUT, help="A run file; options given beside it win.",
+        name="config", type="StrPath | None", panel=Panel.OUTPUT, help="A run file; options given beside it win.",
     ),
     Option(
         name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Go on with the unfinished run in out.",
@@ -105,11 +105,11 @@ EVALUATE = options_of(
     ),
     _METRIC, _BATCH_SIZE,
     Option(
-        name="predictions", type="Path | None", panel=Panel.OUTPUT,
+        name="predictions", type="StrPath | None", panel=Panel.OUTPUT,
         help="File for every example and what the model made of it.",
     ),
     Option(
-        name="submission", type="Path | None", panel=Panel.OUTPUT,
+        name="submission", type="StrPath | None", panel=Panel.OUTPUT,
         help="Folder for predictions on a GLUE task's test split, in the leaderboard's format.",
     ),
     DataSettings, *_INPUTS, leave_out=("unlabelled",), inherited=_AS_ITS_RUN,
@@ -121,7 +121,7 @@ PREDICT = options_of(
         help="A file with texts, a list of texts, or a table in memory.",
     ),
     Option(
-        name="out", type="Path | None", panel=Panel.FIRST,
+        name="out", type="StrPath | None", panel=Panel.FIRST,
         help="File to write; its suffix decides the format.  [default: none, the table is returned]",
     ),
     _TOKENIZER, _BATCH_SIZE, DataSettings, *_INPUTS,

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from os import PathLike
 from typing import Any, Protocol, TypeAlias, Union
 
-__all__ = ["Data", "HasColumnNames", "HasColumns", "Model", "Path", "Rows", "Table"]
+__all__ = ["Data", "HasColumnNames", "HasColumns", "Model", "Rows", "StrPath", "Table"]
 
-Path: TypeAlias = Union[str, "PathLike[str]"]
+StrPath: TypeAlias = Union[str, "PathLike[str]"]
 
 
 class HasColumns(Protocol):
@@ -29,5 +29,5 @@ class HasColumnNames(Protocol):
 
 Rows: TypeAlias = Sequence[Mapping[str, Any]] | Sequence[str]
 Table: TypeAlias = HasColumns | HasColumnNames | Rows | Mapping[str, Sequence[Any]]
-Data: TypeAlias = Path | Table | Mapping[str, Table]
+Data: TypeAlias = StrPath | Table | Mapping[str, Table]
 Model: TypeAlias = Any
