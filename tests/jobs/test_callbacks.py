@@ -101,13 +101,13 @@ def test_a_metric_decides_which_weights_are_best(tiny_teacher: Path, reviews: Pa
     training = run.metrics["training"]
     assert (training["kept_step"], next(iter(training["dev_best"]))) == (2, "falling")
     assert {"negative", "positive"} == set(seen[0][0]) >= set(seen[0][1])
-    assert list(run.metrics["metrics"])[0] == "falling" and run.metrics["teacher_metrics"]["falling"] == -5
+    assert next(iter(run.metrics["metrics"])) == "falling" and run.metrics["teacher_metrics"]["falling"] == -5
     assert "accuracy" in run.metrics["metrics"] and "falling" not in run.metrics["intervals"]
     labels, predictions = seen[3]
     assert run.metrics["metrics"]["accuracy"] == pytest.approx(100 * float((labels == predictions).mean()))
     written = (run.out / "run.toml").read_text(encoding="utf-8")
     assert 'given_in_python = [\n    "metric",\n]' in written and "falling" not in written
-    found = stillery.score(run, data=reviews, split="test", metric=lambda labels, predictions: {"n": len(labels)})
+    found = stillery.evaluate(run, data=reviews, split="test", metric=lambda labels, predictions: {"n": len(labels)})
     assert found["metrics"]["n"] == found["examples"]
 
 
@@ -158,7 +158,7 @@ def test_what_is_no_callback_is_one_line(tiny_teacher: Path, reviews: Path, tmp_
 
 def test_a_metric_needs_labels(tiny_teacher: Path, rows: list[dict[str, str]], tmp_path: Path) -> None:
     never: Callable[[Any, Any], float] = lambda labels, predictions: 0.0  # noqa: E731
-    with pytest.raises(UserError, match="^metric compares predictions with labels, and the dev split has none"):
+    with pytest.raises(UserError, match=r"^metric compares predictions with labels, and the dev split has none"):
         stillery.distill(
             teacher=tiny_teacher, data=[row["text"] for row in rows], unlabelled=True, max_steps=1, metric=never,
             out=tmp_path / "run", layers=2, method="kd",

@@ -127,7 +127,7 @@ def test_a_dict_of_splits_is_those_splits(tiny_teacher: Path, rows: Rows, tmp_pa
     assert sorted(path.name for path in (run.out / "given" / "data").iterdir()) == [
         "dev.parquet", "test.parquet", "train.parquet",
     ]  # fmt: skip
-    assert stillery.score(run, data={"test": rows[2::3]})["metrics"] == run.metrics["metrics"]
+    assert stillery.evaluate(run, data={"test": rows[2::3]})["metrics"] == run.metrics["metrics"]
 
 
 def test_fine_tuning_restarts_on_a_table_in_memory(tiny_teacher: Path, rows: Rows, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_a_teacher_in_memory_is_kept_with_the_run(tiny_teacher: Path, rows: Rows
     assert 'teacher = "./given/teacher"' in (run.out / "run.toml").read_text(encoding="utf-8")
     again = stillery.distill(config=run.out / "run.toml", out=tmp_path / "again")
     assert (run.student / "model.safetensors").read_bytes() == (again.student / "model.safetensors").read_bytes()
-    found = stillery.score(run.model, tokenizer=run.tokenizer, data=rows, split="test", against=by_name)
+    found = stillery.evaluate(run.model, tokenizer=run.tokenizer, data=rows, split="test", against=by_name)
     assert found["metrics"] == run.metrics["metrics"] and found["agreement"] == 100
     with pytest.raises(UserError, match=r"^teacher is a model in memory, and tokenizer is not given"):
         stillery.distill(teacher=model, data=rows, out=tmp_path / "x", **SMALL)

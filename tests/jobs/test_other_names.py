@@ -49,7 +49,7 @@ def test_the_key_of_a_run_file_does_too(tmp_path: Path) -> None:
 
 def test_evaluate_and_predict_lead_there_too(tiny_teacher: Path, reviews: Path) -> None:
     with pytest.raises(UserError, match="max_seq_length is not a setting: it is called max_length here"):
-        stillery.score(tiny_teacher, data=reviews, max_seq_length=64)
+        stillery.evaluate(tiny_teacher, data=reviews, max_seq_length=64)
     with pytest.raises(UserError, match="num_beams is not a setting: it is called beams here"):
         stillery.predict(tiny_teacher, data=reviews, num_beams=2)
     with pytest.raises(UserError, match="beem is not a setting: did you mean 'beams'"):

@@ -81,13 +81,16 @@ def test_the_stub_is_current_and_says_the_same() -> None:
         own = inspect.signature(function).parameters
         arguments = found[name].args
         assert [each.arg for each in (*arguments.args, *arguments.kwonlyargs)] == list(own)
-        defaults = [None if each is None else ast.literal_eval(each) for each in arguments.kw_defaults]
-        keywords = [each for each in own.values() if each.kind is each.KEYWORD_ONLY and each.default is not each.empty]
-        assert [value for each, value in zip(arguments.kwonlyargs, defaults, strict=True)
-                if own[each.arg].default is not inspect.Parameter.empty] == [each.default for each in keywords]  # fmt: skip
+        assert len(arguments.kw_defaults) == len(arguments.kwonlyargs)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True):
+            expected = own[each.arg].default
+            assert default is None if expected is inspect.Parameter.empty else ast.literal_eval(default) == expected
 
 
-def test_score_is_the_old_name_of_evaluate() -> None:
+def test_score_is_the_old_name_of_evaluate(tiny_teacher: Path, reviews: Path) -> None:
+    assert stillery.score(tiny_teacher, data=reviews) == stillery.evaluate(tiny_teacher, data=reviews)
+    # No module of that name takes the function's place.
+    assert inspect.isfunction(stillery.evaluate) and stillery.evaluate is calls.evaluate
     assert "old name of `stillery.evaluate`" in (inspect.getdoc(stillery.score) or "")
     assert inspect.signature(stillery.score) == inspect.signature(FUNCTIONS["evaluate"])
 

@@ -9,7 +9,7 @@ from typing import Any
 from transformers import PreTrainedModel
 
 from stillery.errors import UserError
-from stillery.evaluate.inference_mode import device_of
+from stillery.evaluation.inference_mode import device_of
 from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.errors import ErrorList, UserError
-from stillery.evaluate.inference_mode import to_device
+from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.custom_metric import with_metrics
 from stillery.jobs.from_python import MetricFunction

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from stillery.evaluate.cost import cost
-from stillery.evaluate.inference_mode import device_of
+from stillery.evaluation.cost import cost
+from stillery.evaluation.inference_mode import device_of
 from stillery.jobs.card import Facts, card, layer_counts
 from stillery.jobs.custom_metric import with_metrics
 from stillery.jobs.kinds.base import Answers, Reader, Scored

@@ -16,11 +16,11 @@ from stillery.data.schema.label_mapping import merged
 from stillery.data.schema.labels import Labels
 from stillery.data.tasks.load import find_task, load_task_test
 from stillery.errors import UserError
-from stillery.evaluate.agreement import agreement_evaluation
-from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
-from stillery.evaluate.predictions import named_sets, predict_logits, write_predictions
-from stillery.evaluate.report import evaluation
-from stillery.evaluate.submission import write_submission
+from stillery.evaluation.agreement import agreement_evaluation
+from stillery.evaluation.metrics import agreement, majority_collapse, predicted, score
+from stillery.evaluation.predictions import named_sets, predict_logits, write_predictions
+from stillery.evaluation.report import evaluation
+from stillery.evaluation.submission import write_submission
 from stillery.jobs.card_usage import classification_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring

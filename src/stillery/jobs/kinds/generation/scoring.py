@@ -11,9 +11,9 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery.data.schema.answer_texts import references_of
-from stillery.evaluate.generate import end_ids, left_aside
-from stillery.evaluate.text_loss import token_loss
-from stillery.evaluate.text_metrics import perplexity
+from stillery.evaluation.generate import end_ids, left_aside
+from stillery.evaluation.text_loss import token_loss
+from stillery.evaluation.text_metrics import perplexity
 from stillery.jobs.card_usage import generation_notes, generation_tag, generation_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring

@@ -7,8 +7,8 @@ from sklearn.metrics import f1_score, matthews_corrcoef
 
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
-from stillery.evaluate.bootstrap import replicates
-from stillery.evaluate.metrics import agreement, difference, interval, main_metric, majority_collapse, score
+from stillery.evaluation.bootstrap import replicates
+from stillery.evaluation.metrics import agreement, difference, interval, main_metric, majority_collapse, score
 
 TWO = Labels(names=("no", "yes"), regression=False)
 FOUR = Labels(names=("a", "b", "c", "d"), regression=False)

@@ -19,8 +19,8 @@ from stillery.data.tokens.batches import in_order, padded_to
 from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
-from stillery.evaluate.inference_mode import device_of, evaluating
-from stillery.evaluate.metrics import predicted
+from stillery.evaluation.inference_mode import device_of, evaluating
+from stillery.evaluation.metrics import predicted
 from stillery.models.inputs import accepted_inputs
 from stillery.progress import track
 

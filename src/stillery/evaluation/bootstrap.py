@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stillery.evaluate.correlation import pearson, spearman
-from stillery.evaluate.multi_label_metrics import resampled_sets
+from stillery.evaluation.correlation import pearson, spearman
+from stillery.evaluation.multi_label_metrics import resampled_sets
 
 __all__ = ["bounds", "replicates"]
 

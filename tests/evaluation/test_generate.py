@@ -27,7 +27,7 @@ from transformers import (
 from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.errors import UserError
-from stillery.evaluate.generate import Decoding, end_ids, generate, generate_ids
+from stillery.evaluation.generate import Decoding, end_ids, generate, generate_ids
 from stillery.models.export import export
 
 FAMILIES = ["t5", "bart", "gpt2", "llama"]

@@ -16,7 +16,7 @@ from stillery.data.tokens.batches import Indices, in_order
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.encode_generation import end_of
 from stillery.errors import ErrorList, UserError
-from stillery.evaluate.inference_mode import device_of, evaluating
+from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.models.kv_cache import cache_of
 from stillery.models.quiet import quiet
 from stillery.models.sampling import NEUTRAL_GENERATION, NEUTRAL_SAMPLING

@@ -18,7 +18,7 @@ from transformers import (
 
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.encode_generation import GenerationTokens
-from stillery.evaluate.text_loss import token_loss
+from stillery.evaluation.text_loss import token_loss
 
 IDS: dict[str, Any] = {"vocab_size": 30, "pad_token_id": 0, "eos_token_id": 2, "bos_token_id": 1}
 

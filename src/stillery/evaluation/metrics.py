@@ -12,9 +12,9 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError, nearest
-from stillery.evaluate.bootstrap import bounds, replicates
-from stillery.evaluate.correlation import pearson, spearman
-from stillery.evaluate.multi_label_metrics import SET_METRICS, score_sets
+from stillery.evaluation.bootstrap import bounds, replicates
+from stillery.evaluation.correlation import pearson, spearman
+from stillery.evaluation.multi_label_metrics import SET_METRICS, score_sets
 
 __all__ = ["agreement", "difference", "interval", "main_metric", "majority_collapse", "predicted", "score"]
 

@@ -11,7 +11,7 @@ import pytest
 from sacrebleu.metrics import BLEU, CHRF
 
 from stillery.errors import UserError
-from stillery.evaluate.text_metrics import TextScores, label_accuracy, perplexity, text_difference, text_scores
+from stillery.evaluation.text_metrics import TextScores, label_accuracy, perplexity, text_difference, text_scores
 
 OUTPUTS = [
     "The cat sat on the mat .",

@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.errors import UserError
-from stillery.evaluate.bootstrap import bounds
+from stillery.evaluation.bootstrap import bounds
 
 __all__ = [
     "TextDifference",

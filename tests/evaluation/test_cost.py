@@ -25,7 +25,7 @@ from transformers import (
 )
 
 from stillery.errors import UserError
-from stillery.evaluate.cost import cost, flops_per_example, latency_ms, megabytes, parameters
+from stillery.evaluation.cost import cost, flops_per_example, latency_ms, megabytes, parameters
 
 SIZES = {
     "vocab_size": 50,

@@ -11,7 +11,7 @@ from rich.table import Table
 from rich.text import Text
 
 from stillery.data.schema.labels import Labels
-from stillery.evaluate.metrics import agreement, difference, interval, main_metric, score
+from stillery.evaluation.metrics import agreement, difference, interval, main_metric, score
 
 __all__ = ["evaluation", "table"]
 

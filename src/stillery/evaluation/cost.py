@@ -17,7 +17,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from transformers import PreTrainedModel
 
 from stillery.errors import UserError
-from stillery.evaluate.inference_mode import device_of, evaluating
+from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.models.family import kind_of
 from stillery.models.inputs import accepted_inputs
 

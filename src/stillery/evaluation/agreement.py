@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.data.schema.labels import Labels
-from stillery.evaluate.bootstrap import bounds, replicates
-from stillery.evaluate.metrics import agreement, predicted
+from stillery.evaluation.bootstrap import bounds, replicates
+from stillery.evaluation.metrics import agreement, predicted
 
 __all__ = ["agreement_evaluation"]
 

@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 
 from stillery.data.schema.labels import Labels
-from stillery.evaluate.report import evaluation, table
+from stillery.evaluation.report import evaluation, table
 
 TWO = Labels(names=("no", "yes"), regression=False)
 GOLD = np.array([0, 1, 1, 0, 1, 1])

@@ -9,9 +9,17 @@ from sklearn.metrics import accuracy_score, f1_score
 
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
-from stillery.evaluate.metrics import agreement, difference, interval, main_metric, majority_collapse, predicted, score
-from stillery.evaluate.predictions import probabilities, write_predictions
-from stillery.evaluate.report import evaluation
+from stillery.evaluation.metrics import (
+    agreement,
+    difference,
+    interval,
+    main_metric,
+    majority_collapse,
+    predicted,
+    score,
+)
+from stillery.evaluation.predictions import probabilities, write_predictions
+from stillery.evaluation.report import evaluation
 
 THREE = Labels(names=("a", "b", "c"), multi=True)
 ONE = Labels(names=("spam",), multi=True)

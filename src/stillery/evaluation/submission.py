@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from stillery.atomic import atomic_file
 from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
-from stillery.evaluate.metrics import predicted
+from stillery.evaluation.metrics import predicted
 
 __all__ = ["write_submission"]
 

@@ -6,7 +6,7 @@ import pytest
 
 from stillery.data.tasks.load import TASKS
 from stillery.errors import UserError
-from stillery.evaluate.average import STYLES, average
+from stillery.evaluation.average import STYLES, average
 
 # Each printed number is off by up to 0.05, so that their mean and the printed mean may differ by up to 0.1.
 PRINTED = 0.1

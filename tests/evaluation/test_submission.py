@@ -7,7 +7,7 @@ import pytest
 
 from stillery.data.tasks.load import TASKS
 from stillery.errors import UserError
-from stillery.evaluate.submission import write_submission
+from stillery.evaluation.submission import write_submission
 
 
 @pytest.mark.parametrize(

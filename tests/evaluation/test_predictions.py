@@ -19,7 +19,7 @@ from stillery.data.readers.files import read_batches
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.labels import Labels
 from stillery.data.tokens.encode import tokenise
-from stillery.evaluate.predictions import predict_logits, probabilities, write_predictions
+from stillery.evaluation.predictions import predict_logits, probabilities, write_predictions
 
 
 def logits_of(model, examples, tokenizer, **options) -> np.ndarray:

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 from stillery.data.tokens.batches import in_order, padded_to
 from stillery.data.tokens.collate import collate_generation
 from stillery.data.tokens.encode_generation import GenerationTokens
-from stillery.evaluate.inference_mode import device_of, evaluating
+from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.ignored import IGNORED
 from stillery.models.trace import trace
 from stillery.progress import track
