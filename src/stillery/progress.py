@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -20,7 +20,7 @@ from rich.progress import (
 
 from stillery.notebook import in_notebook, notebook_bar
 
-__all__ = ["Bar", "bar", "console", "quiet", "say", "track"]
+__all__ = ["Bar", "bar", "console", "quiet", "say", "track", "worded"]
 
 Item = TypeVar("Item")
 
@@ -60,8 +60,23 @@ def quiet() -> Iterator[None]:
         console.quiet = before
 
 
+_wordings: list[Callable[[str], str]] = []
+
+
+@contextmanager
+def worded(wording: Callable[[str], str]) -> Iterator[None]:
+    """Change every line that is said inside the block, such as names of files that a user has not given."""
+    _wordings.append(wording)
+    try:
+        yield
+    finally:
+        _wordings.pop()
+
+
 def say(line: str) -> None:
     """Print one line on stderr (plain text: square brackets are not markup)."""
+    for wording in reversed(_wordings):
+        line = wording(line)
     console.print(line, markup=False)
 
 

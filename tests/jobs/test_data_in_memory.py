@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pandas as pd
@@ -156,6 +157,22 @@ def test_a_teacher_in_memory_is_kept_with_the_run(tiny_teacher: Path, rows: Rows
     assert not (tmp_path / "x").exists()
 
 
+def test_pipelines_and_trainers_bring_their_tokenizer(tiny_teacher: Path, tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_teacher)
+    tokenizer = AutoTokenizer.from_pretrained(tiny_teacher)
+    expected = stillery.predict(tiny_teacher, data=["a quiet triumph"])
+    for holder in (
+        SimpleNamespace(model=model, tokenizer=tokenizer),
+        SimpleNamespace(model=model, processing_class=tokenizer),
+    ):
+        assert stillery.predict(holder, data=["a quiet triumph"]).equals(expected)
+    model.peft_config = {}
+    with pytest.raises(UserError, match=r"^model has an adapter: merge it first"):
+        stillery.predict(model, tokenizer=tokenizer, data=["a quiet triumph"])
+    with pytest.raises(UserError, match=r"^model is a int: give a folder"):
+        stillery.predict(3, data=["a quiet triumph"])
+
+
 def test_a_run_without_a_folder_is_in_a_temporary_one(
     tiny_teacher: Path, rows: Rows, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -230,6 +247,18 @@ def test_errors_name_what_was_given(tiny_teacher: Path, tmp_path: Path, kind: st
     assert raised.value.lines[0].startswith(start), raised.value.lines
     assert "parquet" not in str(raised.value) and "/tmp" not in str(raised.value)
     assert not (tmp_path / "x").exists()
+
+
+def test_messages_speak_of_what_was_given(
+    tiny_teacher: Path, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = stillery.distill(teacher=tiny_teacher, data=rows, out=tmp_path / "run", **SMALL)
+    said = capsys.readouterr().err
+    assert "data: data is split by its texts: 128 train" in said and "parquet" not in said
+    stillery.evaluate(run, data=rows)
+    assert f"warning: {run.out} was trained on rows of data; --split test scores" in capsys.readouterr().err
+    stillery.evaluate(run, data=rows[:20])
+    assert "warning" not in capsys.readouterr().err
 
 
 def test_columns_are_no_splits() -> None:

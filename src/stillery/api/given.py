@@ -14,7 +14,7 @@ from typing import Any
 
 from stillery.errors import UserError
 from stillery.jobs.result import Result
-from stillery.progress import say
+from stillery.progress import say, worded
 
 __all__ = ["Given", "given", "temporary_run"]
 
@@ -111,11 +111,12 @@ def _is_model(value: Any) -> bool:
 
 @contextmanager
 def given(out: Path | None = None) -> Iterator[Given]:
-    """Where data and models in memory are written while a job runs; its errors are about what was given."""
+    """Where data and models in memory are written while a job runs; its messages are about what was given."""
     with tempfile.TemporaryDirectory(prefix="stillery-given-") as folder:
         found = Given(Path(folder).resolve(), out)
         try:
-            yield found
+            with worded(found.said):
+                yield found
         except UserError as error:
             raise UserError(*map(found.said, error.lines)) from None
 

@@ -27,7 +27,8 @@ def check_metric(kind: Kind, scored: Scored) -> None:
     if kind.compared is None:
         raise UserError(f"metric cannot be used for {kind.name}: use on_score, which sees the usual metrics")
     if scored.labels is not None and scored.gold is None:
-        raise UserError("metric compares predictions with labels, and the dev split has none: add labels, or drop it")
+        where = "data" if scored.split is None else f"{scored.split} split"
+        raise UserError(f"metric compares predictions with labels, and the {where} has none: add labels, or drop it")
 
 
 def with_metric(metric: MetricFunction | None, prepared: Prepared, data: Data, score: Score) -> Score:

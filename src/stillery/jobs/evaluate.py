@@ -10,7 +10,7 @@ from typing import Any
 from stillery.errors import ErrorList, UserError
 from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.settings import InputSettings
-from stillery.jobs.custom_metric import with_metrics
+from stillery.jobs.custom_metric import check_metric, with_metrics
 from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
 from stillery.jobs.kinds.find import kind_of_model
@@ -119,6 +119,9 @@ def _ready(request: Request) -> _Ready:
         with errors.catch():
             models = [(model, inputs), *([(teacher, request.theirs or inputs)] if teacher is not None else [])]
             encodings = kind.readers(scoring, models)
+    if request.metric is not None and scoring is not None:
+        with errors.catch():
+            check_metric(kind, scoring.scored)
     if request.submission is not None:
         with errors.catch():
             submit = _submission(kind, inputs, request.submission)

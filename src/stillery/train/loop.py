@@ -7,6 +7,7 @@ and resumed ends with the same bits as one that was not.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -386,7 +387,8 @@ def _scored(run: _Run, metrics: Mapping[str, float], progress: Progress) -> Prog
     progress = progress.after(last=metrics)
     run.write("dev", progress.step, metrics=metrics)
     progress = _called(run, "on_score", progress.step, metrics, progress)
-    if progress.best is None or value > progress.best[main]:
+    # A run may go on with another metric first than it had.
+    if progress.best is None or value > progress.best.get(main, -math.inf):
         if run.settings.keep == "best" and run.log is not None:
             checkpoint.save_best(run.folder, run.objective, progress.step)
         return progress.after(best=metrics, best_step=progress.step, stale=0)
