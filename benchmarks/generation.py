@@ -145,7 +145,7 @@ def show(table: list[dict[str, Any]]) -> None:
 
 def differences(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """BLEU minus that of `--against` with the same start and seed, with its 95% interval."""
-    from stillery.evaluate.text_metrics import text_difference
+    from stillery.evaluation.text_metrics import text_difference
 
     found = []
     for run in wanted(asked):
@@ -163,7 +163,7 @@ def unseen(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """BLEU of the test texts whose value of a column occurs in the training split, and of the others."""
     import pyarrow.parquet as pq
 
-    from stillery.evaluate.text_metrics import text_scores
+    from stillery.evaluation.text_metrics import text_scores
 
     folder = Path(asked.data_dir) / asked.task.partition("-")[0]
     known = set(pq.read_table(folder / "train.parquet", columns=[asked.unseen])[0].to_pylist())

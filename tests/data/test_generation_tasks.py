@@ -22,7 +22,7 @@ from stillery.data.tasks.load import (
     load_task,
 )
 from stillery.errors import UserError
-from stillery.evaluate.text_metrics import label_accuracy
+from stillery.evaluation.text_metrics import label_accuracy
 
 COMMIT = "111059ed9e5176e2f57f9128bc02913d5d31350a"
 TRIPLES = [["Newberry College", "NICKNAME", "Wolves"], ["Newberry College", "STATE", "South Carolina"]]

@@ -10,6 +10,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 
 from stillery.jobs.calibration import Calibration
 from stillery.jobs.config.settings import Distill, Finetune
+from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.base import Kind, Read, Scored
 from stillery.jobs.student_start import TRIED, Chosen, Starts
 from stillery.models.family import sizes, stacks_of
@@ -51,6 +52,7 @@ class Prepared:
     starts: Starts | None = None
     start: Chosen | None = None
     calibration: Calibration | None = None
+    from_python: FromPython = field(default_factory=FromPython)
 
     @property
     def drop_start(self) -> bool:

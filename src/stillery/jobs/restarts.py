@@ -41,6 +41,7 @@ def until_it_learns(
         return Result(out=out, student=out / "student", metrics=read_metrics(out))
     main = PartialState().is_main_process
     if main:
+        first.from_python.keep()
         begin(out, whole)
     PartialState().wait_for_everyone()
     tries: list[tuple[int, Result]] = []

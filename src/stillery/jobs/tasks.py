@@ -12,7 +12,7 @@ from stillery.data.tasks.load import GENERATION_TASKS, TASKS, GenerationTask
 from stillery.data.tasks.locate import download, find_local
 from stillery.data.tasks.specification import Task
 from stillery.errors import ErrorList, UserError, nearest
-from stillery.evaluate.average import MISMATCHED, STYLES, average
+from stillery.evaluation.average import MISMATCHED, STYLES, average
 from stillery.jobs.run_folder import finished, read_metrics
 
 __all__ = ["average_runs", "describe_tasks", "fetch_tasks"]

@@ -106,7 +106,7 @@ def expanded(examples: Examples) -> Examples:
 
 
 def references_of(examples: Examples) -> list[list[str]]:
-    """Of each example its references, or its one target, as `evaluate.text_metrics` wants them."""
+    """Of each example its references, or its one target, as `evaluation.text_metrics` wants them."""
     references, targets = examples.get("references"), examples.get("target")
     if references is not None:
         found: list[list[str]] = references.to_pylist()

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from stillery.errors import ErrorList, UserError, nearest
+from stillery.errors import ErrorList, UserError
+from stillery.jobs.config.other_names import not_a_setting
 from stillery.models.option_words import DEFAULT_START, DEFAULT_TEXT_START, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.setting import Named, Panel, make, setting
 from stillery.train.settings import Storing, Training
@@ -249,7 +250,8 @@ class MethodSettings:
 class Finetune:
     """Train a pretrained model on labelled examples.
 
-    `processes` is how many the batch size is for, None where nobody has said.
+    `processes` is how many the batch size is for, None where nobody has said. `given_in_python` names functions that
+    the run had and its file cannot hold.
     """
 
     model: str
@@ -260,6 +262,7 @@ class Finetune:
     restart: RestartSettings
     training: Training
     processes: int | None = None
+    given_in_python: tuple[str, ...] | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -274,6 +277,7 @@ class Distill:
 
     `processes` is how many the batch size is for, None where nobody has said. `stored_stages` are the stages, counted
     from 1, that read what their teacher shows from the store, as `--cache auto` decided; None where it has not yet.
+    `given_in_python` names functions that the run had and its file cannot hold.
     """
 
     teacher: str
@@ -287,6 +291,7 @@ class Distill:
     storing: Storing
     processes: int | None = None
     stored_stages: tuple[int, ...] | None = None
+    given_in_python: tuple[str, ...] | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -373,6 +378,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         "job",
         subject,
         "processes",
+        "given_in_python",
         "fingerprints",
         *(name for group in groups.values() for name in setting_names(group)),
         *(["stored_stages"] if kind is Distill else []),
@@ -384,7 +390,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         raise UserError(f"{named('job')} is {other!r}: this command runs {job!r}{cure}")
     for name in given:
         if name not in known:
-            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+            errors.add(not_a_setting(name, known, named(name)))
     made: dict[str, Any] = {subject: given.get(subject), "fingerprints": given.get("fingerprints", {})}
     made["processes"] = given.get("processes")
     wrong: set[str] = set()
@@ -414,7 +420,7 @@ def scoring_settings(values: Mapping[str, Any], named: Named = str) -> InputSett
     known = {name for some in names.values() for name in some}
     for name in given:
         if name not in known:
-            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+            errors.add(not_a_setting(name, known, named(name)))
     parts = {group: {name: given[name] for name in some if name in given} for group, some in names.items()}
     data, _ = make(DataSettings, parts[DataSettings], named, errors)
     writing, _ = make(GenerationSettings, parts[GenerationSettings], named, errors)

@@ -312,6 +312,11 @@ class Kind:
     evaluation: Callable[[Scored, Answers, Answers | None], dict[str, Any]]
     """The metrics of a model's answers, and its teacher's beside them; of a split without labels their agreement."""
 
+    compared: Callable[[Scored, Answers], tuple[Any, Any]] | None = None
+    """The labels of a split and a model's predictions in their form, as a metric of the user's gets them.
+
+    None where this kind of model has no metric of the user's."""
+
     write_answers: Callable[[Path, Scored, Answers, Answers | None], None]
     """Every example and what the model, and its teacher, made of it."""
 

@@ -17,6 +17,7 @@ from stillery.jobs.kinds.classification.conditions import under
 from stillery.jobs.kinds.classification.predicting import PREDICTING
 from stillery.jobs.kinds.classification.scores import (
     answers,
+    compared,
     evaluate,
     finishing,
     scorer,
@@ -113,6 +114,7 @@ KIND = Kind(
     readers=_readers,
     answers=answers,
     evaluation=evaluate,
+    compared=compared,
     write_answers=write_answers,
     submission=submission,
     finishing=finishing,

@@ -12,8 +12,8 @@ from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.labels import SEPARATOR, Labels
 from stillery.data.schema.new_texts import BATCH_ROWS, TextBatch, TextFile, open_texts
 from stillery.data.tokens.encode import tokenise
-from stillery.evaluate.metrics import predicted
-from stillery.evaluate.predictions import named_sets, predict_logits, probabilities
+from stillery.evaluation.metrics import predicted
+from stillery.evaluation.predictions import named_sets, predict_logits, probabilities
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
 from stillery.models.load import Loaded

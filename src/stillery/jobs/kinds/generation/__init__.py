@@ -67,6 +67,7 @@ KIND = Kind(
     readers=scoring.readers,
     answers=scoring.answers,
     evaluation=scoring.evaluation,
+    compared=scoring.compared,
     write_answers=scoring.write_answers,
     finishing=scoring.finishing,
     latency_examples=20,

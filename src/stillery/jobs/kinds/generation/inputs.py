@@ -21,7 +21,7 @@ from stillery.data.tasks.load import (
 )
 from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
-from stillery.evaluate.text_metrics import need_sacrebleu
+from stillery.evaluation.text_metrics import need_sacrebleu
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.kinds.base import Read, Scored, Scoring
 from stillery.models.load import Loaded

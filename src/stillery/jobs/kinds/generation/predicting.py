@@ -7,7 +7,7 @@ from typing import Any
 
 from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
-from stillery.evaluate.generate import generate
+from stillery.evaluation.generate import generate
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
 from stillery.progress import quiet
