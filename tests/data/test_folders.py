@@ -241,6 +241,14 @@ def test_rows_are_checked_with_the_separator_that_was_found(tmp_path):
     )
 
 
+def test_wrong_quotes_do_not_hide_the_separator(tmp_path):
+    (tmp_path / "a.csv").write_text('text;label\n"so" he said;neg\nb;pos\n')
+    with pytest.raises(
+        UserError, match=r"a\.csv, row 1: text after a closing quote; write a quote inside quotes twice"
+    ):
+        load_file(tmp_path / "a.csv")
+
+
 def test_a_file_of_one_column_stays_one(tmp_path):
     (tmp_path / "a.csv").write_text("a;b\n" + "".join(f"film {row}\n" for row in range(8)) + "good; bad\n")
     examples = load_inputs(tmp_path, text="a;b")

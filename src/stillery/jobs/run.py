@@ -17,7 +17,7 @@ from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result, finish
-from stillery.jobs.prepared import Data, Prepared, tokenised
+from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.recipe import check_steps
 from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.student_start import keep_start, kept_start
@@ -108,6 +108,7 @@ def _objective(prepared: Prepared, data: Data) -> Objective:
         examples=len(data.train),
         supplementary=stack_sizes(other.model.config) if other else None,
         drop_start=prepared.drop_start,
+        class_weights=prepared.kind.class_weights(prepared.read, prepared.run.training),
     )
 
 
@@ -136,7 +137,7 @@ def _trained(
             stages=stored,
             on_decision=lambda stages: begin(out, _with_stored(run, stages)),
         )
-    score = prepared.kind.scorer(prepared, data)
+    score = prepared.kind.scorer(prepared, scored_while_training(prepared, data))
     return train(
         objective,
         sources,

@@ -109,17 +109,18 @@ def _separator(path: Path, usual: str, encoding: str | None) -> str:
 
 
 def _share(path: Path, delimiter: str, encoding: str | None) -> float:
-    """The share of rows that are as wide as the header with this separator, of those before an error."""
-    rows, fitting, names = 0, 0, None
+    """The share of rows that are as wide as the header with this separator, whatever their quotes are like."""
+    rows, fitting, width = 0, 0, None
+    csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     try:
         with open_text(path, encoding) as lines:
-            for fields in _parse(lines, delimiter, quoted=delimiter in ",;"):
-                if _is_blank(fields, names):
+            for fields in csv.reader(lines, delimiter=delimiter):
+                if _is_blank(fields, None):
                     continue
-                if names is None:
-                    names = fields
+                if width is None:
+                    width = len(fields)
                 else:
-                    rows, fitting = rows + 1, fitting + (len(fields) == len(names))
+                    rows, fitting = rows + 1, fitting + (len(fields) == width)
     except (csv.Error, UnicodeError, *READ_ERRORS):
         pass
     return fitting / max(rows, 1)

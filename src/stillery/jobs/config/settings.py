@@ -128,7 +128,7 @@ class ConditionSettings:
         "Train on this many examples (of texts to generate: sources), drawn at random from the training split.",
         least=1,
     )
-    sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
+    sample_seed: int = setting(0, "Seed of that draw, and of the one of --dev-samples.", least=0, most=2**32 - 1)
     label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
     noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
 

@@ -25,6 +25,10 @@ _REFUSES = (
         names=("restarts",), line="{option} is for classifiers: a model that generates text does not fall to one class"
     ),
     Refusal(
+        names=("metric", "class_weights"),
+        line="{option} is for classifiers: of a model that generates text the likelihood of its targets decides",
+    ),
+    Refusal(
         names=("reuse", "projector", "allow_custom_head"),
         line="{option} is for classifiers: a model that generates text keeps its own head",
     ),
