@@ -96,6 +96,13 @@ def test_an_encoding_that_does_not_fit_or_is_none(tmp_path: Path) -> None:
     assert "not utf-16 text" in lines_of(lambda: load_file(path, encoding="utf-16"))[0]
     for name in ("latn", "base64", "punycode"):
         assert f"--encoding {name}: no" in lines_of(lambda name=name: load_file(path, encoding=name))[0]
+    path.write_text(PLAIN, encoding="utf-8")
+    for name in ("latin-1", "cp1252", "iso-8859-15"):
+        assert lines_of(lambda name=name: load_file(path, encoding=name)) == (
+            f"a.csv: UTF-8 text, not {name}; leave --encoding out, or save all files alike",
+        )
+    path.write_text("text,label\na,x\nb,y\n")
+    assert load_file(path, encoding="latin-1")[0]["text"].to_pylist() == ["a", "b"]
     import pyarrow.parquet as pq
 
     pq.write_table(pa.table({"text": ["a", "b"], "label": ["x", "y"]}), tmp_path / "a.parquet")

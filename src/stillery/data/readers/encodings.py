@@ -13,9 +13,10 @@ from pathlib import Path
 from stillery.data.readers.formats import READ_ERRORS, open_bytes
 from stillery.errors import UserError
 
-__all__ = ["byte_lines", "check_encoding", "fitting_encoding", "not_text", "open_text"]
+__all__ = ["byte_lines", "check_encoding", "fitting_encoding", "not_text", "open_text", "refuse_utf8"]
 
 CHUNK = 2**20
+ONE_BYTE = ("iso8859", "cp125")
 # Bytes that are not UTF-8 are decoded to these, one each.
 ESCAPED_CONTROL = re.compile("[\udc80-\udc9f]")
 NOT_IN_CP1252 = re.compile("[\udc81\udc8d\udc8f\udc90\udc9d]")
@@ -35,6 +36,24 @@ def check_encoding(encoding: str | None) -> None:
         ) from None
     if known.name in ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"):
         raise UserError(f"--encoding {encoding}: not an encoding of files; usual ones are utf-8, utf-16 and latin-1")
+
+
+def refuse_utf8(path: Path, encoding: str | None) -> None:
+    """Refuse to read UTF-8 text in a one-byte encoding of Western languages, which would take it and make it wrong."""
+    if encoding is None or not codecs.lookup(encoding).name.startswith(ONE_BYTE):
+        return
+    try:
+        with open_bytes(path) as stream:
+            start = stream.read(CHUNK)
+    except READ_ERRORS:
+        # Whoever reads the rows says in which of them the bytes stop.
+        return
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return
+    if DECODED.search(text):
+        raise UserError(f"{path.name}: UTF-8 text, not {encoding}; leave --encoding out, or save all files alike")
 
 
 def open_text(path: Path, encoding: str | None, newline: str | None = "") -> io.TextIOWrapper:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from stillery.data.readers.binary import refuse_binary
 from stillery.data.readers.delimited import read_delimited
-from stillery.data.readers.encodings import check_encoding
+from stillery.data.readers.encodings import check_encoding, refuse_utf8
 from stillery.data.readers.formats import SUFFIXES, WRITTEN, broken, format_of
 from stillery.data.readers.jsonlines import read_json_lines
 from stillery.data.readers.parquet import read_parquet
@@ -47,6 +47,7 @@ def read_batches(
             raise UserError(f"{path.name}: --encoding is for text files; this one says itself how text is written")
         return _one_name_each(path, (read_parquet if kind == "parquet" else read_workbook)(path, batch_rows))
     refuse_binary(path, 1 if kind in ("jsonl", "txt") else 0, encoding)
+    refuse_utf8(path, encoding)
     if kind == "jsonl":
         return read_json_lines(path, batch_rows, encoding, errors)
     if kind == "txt":
