@@ -41,6 +41,9 @@ def distill(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
     unlabelled: bool = False,
     max_length: int | None = None,
     samples: int | None = None,
@@ -93,6 +96,8 @@ def distill(
     clip: float = 1.0,
     eval_every: int | None = None,
     keep: str = "best",
+    dev_samples: int | None = None,
+    class_weights: str | None = None,
     patience: int | None = None,
     seed: int = 0,
     source: str | None = None,
@@ -144,19 +149,22 @@ def distill(
 
     Data:
         data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
-        text: Column with the text.  [default: found by name]
+        text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
-        label: Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: What stands between them.  [default: |]
+        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, if it
             generates text, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
-        sample_seed: Seed of that draw.
+        sample_seed: Seed of that draw, and of the one of dev_samples.
         label_noise: Share of training labels flipped to another class.
         noise_seed: Seed of the flips.
 
@@ -219,6 +227,8 @@ def distill(
         clip: Gradient norm to clip to, projections included; 0 turns it off.
         eval_every: Score the dev split every N steps.  [default: once per epoch]
         keep: Keep the weights that are best on the dev split, or the last ones.
+        dev_samples: Score this many dev examples while training; the score at the end is of all of them.
+        class_weights: Weigh the labels' loss of a class by how rare it is: examples / (classes x examples of it).
         patience: Stop after this many scorings of the dev split without a gain.  [default: never]
         seed: Seed of initialisation, order, dropout and random pairings.
 
@@ -271,6 +281,9 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -305,13 +318,16 @@ def evaluate(
     Data:
         split: train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]
         data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
-        text: Column with the text.  [default: found by name]
+        text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
-        label: Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: What stands between them.  [default: |]
+        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -360,6 +376,9 @@ def finetune(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
     unlabelled: bool = False,
     max_length: int | None = None,
     samples: int | None = None,
@@ -378,6 +397,8 @@ def finetune(
     clip: float = 1.0,
     eval_every: int | None = None,
     keep: str = "best",
+    dev_samples: int | None = None,
+    class_weights: str | None = None,
     patience: int | None = None,
     seed: int = 0,
     source: str | None = None,
@@ -420,19 +441,22 @@ def finetune(
 
     Data:
         data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
-        text: Column with the text.  [default: found by name]
+        text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
-        label: Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: What stands between them.  [default: |]
+        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
         max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, if it
             generates text, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
-        sample_seed: Seed of that draw.
+        sample_seed: Seed of that draw, and of the one of dev_samples.
         label_noise: Share of training labels flipped to another class.
         noise_seed: Seed of the flips.
 
@@ -453,6 +477,8 @@ def finetune(
         clip: Gradient norm to clip to, projections included; 0 turns it off.
         eval_every: Score the dev split every N steps.  [default: once per epoch]
         keep: Keep the weights that are best on the dev split, or the last ones.
+        dev_samples: Score this many dev examples while training; the score at the end is of all of them.
+        class_weights: Weigh the labels' loss of a class by how rare it is: examples / (classes x examples of it).
         patience: Stop after this many scorings of the dev split without a gain.  [default: never]
         seed: Seed of initialisation, order, dropout and random pairings.
 
@@ -494,6 +520,9 @@ def predict(
     tokenizer: PreTrainedTokenizerBase | None = None,
     text: str | None = None,
     text_pair: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
     max_length: int | None = None,
     source: str | None = None,
     prompt: str | None = None,
@@ -519,8 +548,11 @@ def predict(
         tokenizer: The tokenizer of a model that is given in memory.
 
     Data:
-        text: Column with the text.  [default: found by name]
+        text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
+        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -557,6 +589,9 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -588,13 +623,16 @@ def score(
     Data:
         split: train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]
         data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
-        text: Column with the text.  [default: found by name]
+        text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
-        label: Column with the label, or several 0/1 columns: A,B,C.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: What stands between them.  [default: |]
+        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:

@@ -24,12 +24,38 @@ def shown(rows: list[dict[str, object]], width: int = 160) -> list[str]:
 
 def test_shape_of_an_evaluation_alone() -> None:
     found = evaluation("reviews", GOLD, STUDENT, TWO)
-    assert list(found) == ["task", "examples", "metrics", "intervals"]
+    assert list(found) == ["task", "examples", "metrics", "intervals", "per_class"]
     assert (found["task"], found["examples"]) == ("reviews", 6)
     assert found["metrics"] == {"accuracy": 66.6667, "f1_macro": 66.6667}
     # Wilson, 4 of 6: (p + z^2/2n +- z sqrt(pq/n + z^2/4n^2)) / (1 + z^2/n) with z = 1.959964
     assert found["intervals"]["accuracy"] == [29.9993, 90.3229]
+    # Of the two that are no, both are found; of the four that are yes two, and two are called no.
+    assert found["per_class"] == {
+        "no": {"precision": 50.0, "recall": 100.0, "f1": 66.6667, "examples": 2},
+        "yes": {"precision": 100.0, "recall": 50.0, "f1": 66.6667, "examples": 4},
+    }
     assert json.loads(json.dumps(found)) == found
+
+
+def test_classes_that_no_example_has_are_named() -> None:
+    three = Labels(names=("no", "yes", "perhaps"))
+    found = evaluation("reviews", GOLD, np.eye(3)[[0, 2, 0, 0, 1, 0]], three)
+    assert found["absent_classes"] == ["perhaps"] and found["per_class"]["perhaps"]["examples"] == 0
+    assert found["absent_note"] == (
+        "no example of perhaps: f1_macro counts it as 0 where it is predicted, and else leaves it out"
+    )
+    # As it says: predicted once, it is one of three classes; else there are two.
+    assert found["metrics"]["f1_macro"] == pytest.approx(
+        sum(one["f1"] for one in found["per_class"].values()) / 3, abs=1e-3
+    )
+    without = evaluation("reviews", GOLD, np.eye(3)[[0, 1, 0, 0, 1, 0]], three)
+    assert without["metrics"]["f1_macro"] == evaluation("reviews", GOLD, STUDENT, TWO)["metrics"]["f1_macro"]
+    several = Labels(names=("a", "b", "c"), multi=True)
+    sets = evaluation("sets", np.array([[1, 0, 0], [0, 0, 0]]), np.array([[1.0, -1, -1], [-1, 1, -1]]), several)
+    assert sets["absent_classes"] == ["b", "c"]
+    assert sets["absent_note"] == "no example of b, c: f1_macro counts them as 0"
+    assert sets["metrics"]["f1_macro"] == pytest.approx(100 / 3, abs=1e-3)
+    assert sets["per_class"]["a"] == {"precision": 100.0, "recall": 100.0, "f1": 100.0, "examples": 1}
 
 
 def test_shape_of_an_evaluation_against_a_teacher() -> None:

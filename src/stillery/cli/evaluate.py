@@ -42,6 +42,12 @@ def evaluate(
     ] = None,
     part: Annotated[str | None, typer.Option(hidden=True, help="What --split was called before.")] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
+    per_class: Annotated[
+        bool,
+        typer.Option(
+            "--per-class", help="Show precision, recall and F1 of each class too.", rich_help_panel=Panel.OUTPUT
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
@@ -64,4 +70,4 @@ def evaluate(
     if json:
         print_json(found)
     else:
-        show_evaluation(found)
+        show_evaluation(found, per_class=per_class)

@@ -20,7 +20,7 @@ def predict(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     data: Annotated[
         Path,
-        typer.Option(help="A CSV, TSV, JSON Lines, Parquet, CoNLL or text file.", rich_help_panel=Panel.FIRST),
+        typer.Option(help="A CSV, TSV, JSON, Parquet, Excel, CoNLL or text file.", rich_help_panel=Panel.FIRST),
     ],
     out: Annotated[
         Path, typer.Option(help="File to write; its suffix decides the format.", rich_help_panel=Panel.FIRST)
@@ -40,6 +40,20 @@ def predict(
         typer.Option(
             help="Tokens per text; longer ones are cut.  [default: as the model was trained, else 128]",
             min=4,
+            rich_help_panel=Panel.DATA,
+        ),
+    ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoding of a text file, such as latin-1 or utf-16.  [default: UTF-8]", rich_help_panel=Panel.DATA
+        ),
+    ] = None,
+    skip_empty: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-empty/--no-skip-empty",
+            help="Leave out rows with no text, which are errors otherwise.",
             rich_help_panel=Panel.DATA,
         ),
     ] = None,
@@ -76,6 +90,6 @@ def predict(
 
     rows = run_predict(
         model, data, out, batch_size=batch_size, text=text, text_pair=text_pair, max_length=max_length, source=source,
-        prompt=prompt, prefix=prefix, **settings,
+        prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty, **settings,
     )  # fmt: skip
     print(f"{rows} rows written to {out}")

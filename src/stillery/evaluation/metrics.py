@@ -16,7 +16,16 @@ from stillery.evaluation.bootstrap import bounds, replicates
 from stillery.evaluation.correlation import pearson, spearman
 from stillery.evaluation.multi_label_metrics import SET_METRICS, score_sets
 
-__all__ = ["agreement", "difference", "interval", "main_metric", "majority_collapse", "predicted", "score"]
+__all__ = [
+    "agreement",
+    "difference",
+    "interval",
+    "main_metric",
+    "majority_collapse",
+    "metric_names",
+    "predicted",
+    "score",
+]
 
 Measure = Callable[[NDArray[Any], NDArray[Any]], float]
 
@@ -45,15 +54,15 @@ def score(
     guess = predicted(logits, labels)
     _check_sizes(gold, guess)
     if labels.multi:
-        return {name: 100 * score_sets(gold, guess, name) for name in _chosen(labels, metrics)}
+        return {name: 100 * score_sets(gold, guess, name) for name in metric_names(labels, metrics)}
     gold, guess = _positive_as_one(gold, labels), _positive_as_one(guess, labels)
     measures = REGRESSION if labels.regression else CLASSIFICATION
-    return {name: 100 * measures[name](gold, guess) for name in _chosen(labels, metrics)}
+    return {name: 100 * measures[name](gold, guess) for name in metric_names(labels, metrics)}
 
 
 def main_metric(labels: Labels, metrics: Sequence[str] | None = None) -> str:
     """The metric that models are compared and selected by: the first one."""
-    return _chosen(labels, metrics)[0]
+    return metric_names(labels, metrics)[0]
 
 
 def interval(
@@ -68,7 +77,7 @@ def interval(
     """The confidence interval of a metric in percent: Wilson's for accuracy, else a percentile bootstrap."""
     guess = predicted(logits, labels)
     _check_sizes(gold, guess)
-    _chosen(labels, [metric])
+    metric_names(labels, [metric])
     if metric == "accuracy":
         right = int((gold == guess).reshape(len(gold), -1).all(axis=1).sum())
         found = binomtest(right, len(gold)).proportion_ci(level, method="wilson")
@@ -141,7 +150,8 @@ def _check_sizes(gold: NDArray[Any], guess: NDArray[Any]) -> None:
         raise UserError("there are no examples to evaluate on")
 
 
-def _chosen(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
+def metric_names(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
+    """The metrics that are asked for, or those that are usual for the labels; one they do not have is refused."""
     known: Sequence[str] = {"score": list(REGRESSION), "labels": list(SET_METRICS)}.get(
         labels.kind, list(CLASSIFICATION)
     )

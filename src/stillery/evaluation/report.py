@@ -12,6 +12,7 @@ from rich.text import Text
 
 from stillery.data.schema.labels import Labels
 from stillery.evaluation.metrics import agreement, difference, interval, main_metric, score
+from stillery.evaluation.per_class import absent, absent_note, per_class
 
 __all__ = ["evaluation", "table"]
 
@@ -28,7 +29,8 @@ def evaluation(
 ) -> dict[str, Any]:
     """The evaluation of a model as a JSON object, in percent with four decimals.
 
-    Holds `task`, `examples`, `metrics` (name to number) and `intervals` (name to 95% [low, high]); with a teacher also
+    Holds `task`, `examples`, `metrics` (name to number) and `intervals` (name to 95% [low, high]); of classes also
+    `per_class` and, where the examples lack some, `absent_classes` and what that means; with a teacher also
     `teacher_metrics`, `agreement` and `difference` (the main metric, student minus teacher, and its paired interval).
     """
     values = score(gold, logits, labels, metrics)
@@ -38,6 +40,12 @@ def evaluation(
         "metrics": _rounded(values),
         "intervals": {name: _pair(interval(gold, logits, labels, name)) for name in values},
     }
+    if not labels.regression:
+        found["per_class"] = per_class(gold, logits, labels)
+        lacking = absent(gold, labels)
+        if lacking:
+            found["absent_classes"] = lacking
+            found["absent_note"] = absent_note(lacking, several=labels.multi)
     if teacher_logits is not None:
         main = main_metric(labels, metrics)
         value, between = difference(gold, logits, teacher_logits, labels, main)

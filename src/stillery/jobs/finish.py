@@ -63,6 +63,9 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         teacher=teacher.model if teacher else None,
     )
     metrics |= _training(outcome) | dict(data.record)
+    samples = prepared.run.training.dev_samples
+    if samples is not None and samples < len(data.splits["dev"][0].examples):
+        metrics["training"]["dev_samples"] = samples
     if start is not None:
         metrics["start"] = start
     kind.write_answers(out / "predictions.parquet", scored, student, theirs)

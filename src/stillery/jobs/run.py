@@ -18,7 +18,7 @@ from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.custom_metric import check_metric, with_metric
 from stillery.jobs.finish import Result, finish
-from stillery.jobs.prepared import Data, Prepared, tokenised
+from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.recipe import check_steps
 from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.student_start import keep_start, kept_start
@@ -113,6 +113,7 @@ def _objective(prepared: Prepared, data: Data) -> Objective:
         examples=len(data.train),
         supplementary=stack_sizes(other.model.config) if other else None,
         drop_start=prepared.drop_start,
+        class_weights=prepared.kind.class_weights(prepared.read, prepared.run.training),
     )
 
 
@@ -142,7 +143,8 @@ def _trained(
             on_decision=lambda stages: begin(out, _with_stored(run, stages)),
         )
     given = prepared.from_python
-    score = with_metric(given.metric, prepared, data, prepared.kind.scorer(prepared, data))
+    scored = scored_while_training(prepared, data)
+    score = with_metric(given.metric, prepared, scored, prepared.kind.scorer(prepared, scored))
     monitoring = Monitoring(
         score=score, advice=RunAdvice(run), about=names_only(values_of(run)), on_step=given.on_step,
         on_score=given.on_score,

@@ -82,11 +82,13 @@ def find_splits(folder: Path, need_train: bool = True) -> Folder:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    return sorted(
+    files = sorted(
         path
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".") and path.name.lower().endswith(tuple(SUFFIXES))
     )
+    # A workbook beside other files is where they were made, not one of them.
+    return [path for path in files if format_of(path) != "xlsx"] or files
 
 
 def _choose(

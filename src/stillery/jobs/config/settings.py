@@ -45,7 +45,7 @@ class DataSettings:
 
     data: str | None = setting(
         None,
-        "A CSV, TSV, JSON Lines, Parquet, CoNLL or text file, or a folder with train, dev and test files.",
+        "A CSV, TSV, JSON, Parquet, Excel, CoNLL or text file, or a folder with train, dev and test files.",
         panel=Panel.FIRST,
     )
     task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.", panel=Panel.FIRST)
@@ -62,6 +62,11 @@ class DataSettings:
         None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
     )
     label_separator: str | None = setting(None, "What stands between them.  [default: |]")
+    label_map: str | None = setting(
+        None, "What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]"
+    )
+    encoding: str | None = setting(None, "Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]")
+    skip_empty: bool = setting(False, "Leave out rows with no text or no label, which are errors otherwise.")
     unlabelled: bool = setting(False, "Distil on texts alone: no labels of the training split are needed or read.")
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
 
@@ -126,7 +131,7 @@ class ConditionSettings:
         "Train on this many examples (of texts to generate: sources), drawn at random from the training split.",
         least=1,
     )
-    sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
+    sample_seed: int = setting(0, "Seed of that draw, and of the one of --dev-samples.", least=0, most=2**32 - 1)
     label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
     noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
 
@@ -337,6 +342,12 @@ def setting_names(group: type) -> list[str]:
     return [item.name for item in dataclasses.fields(group)]
 
 
+_OF_FILES = (
+    *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map", "encoding"),
+    *("skip_empty", "source", "target"),
+)
+"""The settings of how files are read, which mean nothing to a named task."""
+
 EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
 """The settings that decide which examples there are."""
 
@@ -453,7 +464,8 @@ def _check_source(given: Mapping[str, Any], named: Named, errors: ErrorList) -> 
         return {"data", "task"}
     if "data_dir" in given and "task" not in given:
         errors.add(f"{named('data_dir')} is where a task's files are, and no {task} is given")
-    for name in ("text", "text_pair", "label", "regression", "multi_label", "label_separator", "source", "target"):
-        if "task" in given and name in given:
+    for name in _OF_FILES:
+        # A run file that a run wrote has what is off, too.
+        if "task" in given and name in given and (name != "skip_empty" or given[name]):
             errors.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
     return set()

@@ -256,6 +256,9 @@ class Kind:
     under: Callable[[ConditionSettings, Read], tuple[Read, dict[str, Any]]]
     """The training split drawn and changed as the conditions say, and a record of it."""
 
+    measured: Callable[[Read, Training], Read] = _as_it_is
+    """The splits with the metric first that is to decide; checks that the training settings go with the labels."""
+
     summary: Callable[[Read], str]
     """What is to be learnt, in words."""
 
@@ -291,6 +294,9 @@ class Kind:
 
     outputs: Callable[[Read], Outputs]
     """What the losses take the model's outputs for."""
+
+    class_weights: Callable[[Read, Training], torch.Tensor | None] = _none
+    """What the labels' loss of each class is multiplied by; None where all count alike."""
 
     rewrite: Callable[[Prepared], tuple[Trainable, dict[str, Any]] | None] = _none
     """Training data with other targets than those that were read, and a record for metrics.json."""

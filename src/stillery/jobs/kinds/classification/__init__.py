@@ -14,6 +14,7 @@ from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
 from stillery.jobs.kinds.classification import inputs
 from stillery.jobs.kinds.classification.checks import CHECKS
 from stillery.jobs.kinds.classification.conditions import under
+from stillery.jobs.kinds.classification.measures import class_weights, measured
 from stillery.jobs.kinds.classification.predicting import PREDICTING
 from stillery.jobs.kinds.classification.scores import (
     answers,
@@ -103,12 +104,14 @@ KIND = Kind(
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
     under=under,
+    measured=measured,
     summary=_summary,
     calibration=inputs.calibration,
     encoding=inputs.encoding,
     method=method_without_labels,
     checks=CHECKS,
     outputs=_outputs,
+    class_weights=class_weights,
     scorer=scorer,
     batch_size=lambda training, device: 64,
     readers=_readers,

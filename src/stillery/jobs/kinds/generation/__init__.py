@@ -17,12 +17,16 @@ __all__ = ["KIND"]
 
 _REFUSES = (
     Refusal(
-        names=("text", "text_pair", "label", "regression", "multi_label", "label_separator"),
+        names=("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map"),
         line="{option} is for classifiers: a model that generates text has --source and --target",
     ),
     Refusal(names=("unlabelled",), line="{option} is for classifiers: a model that generates text needs target texts"),
     Refusal(
         names=("restarts",), line="{option} is for classifiers: a model that generates text does not fall to one class"
+    ),
+    Refusal(
+        names=("metric", "class_weights"),
+        line="{option} is for classifiers: of a model that generates text the likelihood of its targets decides",
     ),
     Refusal(
         names=("reuse", "projector", "allow_custom_head"),

@@ -19,7 +19,9 @@ _TOGETHER = 4
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, generation(source=inputs.generation.source))
+    data = inputs.data
+    schema = generation(inputs.generation.source, encoding=data.encoding, skip_empty=data.skip_empty)
+    return open_texts(path, schema)
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
