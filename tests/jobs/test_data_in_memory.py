@@ -249,6 +249,20 @@ def test_errors_name_what_was_given(tiny_teacher: Path, tmp_path: Path, kind: st
     assert not (tmp_path / "x").exists()
 
 
+def test_all_errors_are_told_together(tiny_teacher: Path, tmp_path: Path) -> None:
+    model = AutoModelForSequenceClassification.from_pretrained(tiny_teacher)
+    with pytest.raises(UserError) as raised:
+        stillery.distill(teacher=model, data=[], ild_data=[], layer=2, lr=0, on_step=3, out=tmp_path / "x")
+    assert raised.value.lines == (
+        "layer is not a setting: did you mean 'layers'?",
+        "lr is 0.0: it must be more than 0",
+        "on_step is a int: give a function",
+        "teacher is a model in memory, and tokenizer is not given: give the tokenizer it was trained with",
+        "data has no rows",
+        "ild_data has no rows",
+    )
+
+
 def test_messages_speak_of_what_was_given(
     tiny_teacher: Path, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

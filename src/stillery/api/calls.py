@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -155,17 +156,22 @@ def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject:
     own = {"out", "config", "resume", "tokenizer", *_CALLBACKS, *metric}
     settings = _plain({name: value for name, value in given.items() if name not in own})
     tokenizers = {subject: given.get("tokenizer"), "ild_teacher": None}
-    for name, tokenizer in tokenizers.items():
+    wrong: set[str] = set()
+    for name in (*tokenizers, "data", "ild_data"):
+        before = len(errors.lines)
         with errors.catch():
-            if name in given or tokenizer is not None:
-                settings[name] = memory.model(given.get(name), name, tokenizer)
-    for name in ("data", "ild_data"):
-        with errors.catch():
-            if name in given:
+            if name in tokenizers and (name in given or tokenizers[name] is not None):
+                settings[name] = memory.model(given.get(name), name, tokenizers[name])
+            elif name in given:
                 settings[name] = memory.data(given[name], name, trains=name == "data")
-    errors.raise_any()
+        if len(errors.lines) > before:
+            # It was given, so it is not missing too; nothing is read of it.
+            settings[name] = name if name in (subject, "data") else None
+            wrong.add(name)
     found = FromPython(staged=memory.staged, **functions)
     asked: Asked[Any] = ask(kind, settings | {"given_in_python": found.functions}, _path(given.get("config")))
+    if errors.lines:
+        asked = dataclasses.replace(asked, errors=(*asked.errors, *errors.lines), wrong=asked.wrong | wrong)
     return asked, found
 
 

@@ -41,6 +41,9 @@ _REFUSES = (
         names=("label_map", "metric", "class_weights"),
         line="{option} is for classifiers of texts: this model tags words",
     ),
+    Refusal(
+        names=("skip_empty",), line="{option} is for texts: a sentence without words or tags is an error here, mend it"
+    ),
     Refusal(names=("label_noise",), line="{option} is for classifiers of texts: the tags of words are not flipped"),
 )  # fmt: skip
 

@@ -20,7 +20,7 @@ _COLUMN = "prediction"
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, tagging(text=inputs.data.text))
+    return open_texts(path, tagging(text=inputs.data.text, encoding=inputs.data.encoding))
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
