@@ -160,8 +160,7 @@ def distill(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
-        max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, if it
-            generates text, else 128]
+        max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
         sample_seed: Seed of that draw, and of the one of dev_samples.
@@ -452,8 +451,7 @@ def finetune(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
-        max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, if it
-            generates text, else 128]
+        max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
         sample_seed: Seed of that draw, and of the one of dev_samples.

@@ -247,3 +247,17 @@ def test_a_model_is_scored_at_the_length_it_was_trained_with(
         shown = capsys.readouterr()
         assert json.loads(shown.out)["metrics"] == trained
         assert "longer than 8 tokens" in shown.err
+
+
+def test_a_student_reads_texts_as_long_as_its_teacher_did(
+    tiny_teacher: Path, reviews: Path, tmp_path: Path, capsys
+) -> None:
+    assert distill(tiny_teacher, reviews, tmp_path / "teacher", "--max-length", 9) == 0
+    capsys.readouterr()
+    assert distill(tmp_path / "teacher", reviews, tmp_path / "small") == 0
+    told = capsys.readouterr().err
+    assert "was trained to read them: --max-length 9" in told and "another way" not in told
+    assert tomllib.loads((tmp_path / "small" / "run.toml").read_text())["max_length"] == 9
+    assert distill(tmp_path / "teacher", reviews, tmp_path / "other", "--max-length", 12) == 0
+    assert "read texts in another way than --max-length 12 (not 9)" in capsys.readouterr().err
+    assert tomllib.loads((tmp_path / "other" / "run.toml").read_text())["max_length"] == 12

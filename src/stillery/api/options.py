@@ -64,8 +64,7 @@ _INPUTS = (GenerationSettings, SearchSettings)
 
 def _as_trained(model: str) -> dict[str, str]:
     names = ("max_length", "max_target_length", "prompt", "prefix")
-    only_text = {"max_length": f"as the {model} was trained, if it generates text"} if model != "model" else {}
-    return dict.fromkeys(names, f"as the {model} was trained") | only_text
+    return dict.fromkeys(names, f"as the {model} was trained")
 
 
 _AS_ITS_RUN = _as_trained("model") | dict.fromkeys(setting_names(SearchSettings), "as in the model's run")

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.interrupted import interruptible
-from stillery.cli.options import ONLY_TEXT, as_trained_else, with_settings
+from stillery.cli.options import as_trained_else, with_settings
 from stillery.jobs.config.run_file import ask, file_to_resume
 from stillery.jobs.config.settings import (
     ConditionSettings,
@@ -27,7 +27,7 @@ __all__ = ["distill"]
 
 @with_settings(
     DataSettings, GenerationSettings, SearchSettings, ConditionSettings, StudentSettings, MethodSettings, Training,
-    Storing, defaults=as_trained_else("teacher", length_of=ONLY_TEXT),
+    Storing, defaults=as_trained_else("teacher"),
 )  # fmt: skip
 def distill(
     *,

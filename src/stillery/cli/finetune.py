@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.interrupted import interruptible
-from stillery.cli.options import ONLY_TEXT, OWN_TASK, as_trained_else, with_settings
+from stillery.cli.options import OWN_TASK, as_trained_else, with_settings
 from stillery.jobs.config.run_file import ask, file_to_resume
 from stillery.jobs.config.settings import (
     ConditionSettings,
@@ -26,7 +26,7 @@ __all__ = ["finetune"]
 
 @with_settings(
     DataSettings, GenerationSettings, SearchSettings, ConditionSettings, RestartSettings, Training,
-    defaults=as_trained_else("model", length_of=ONLY_TEXT, prefix=OWN_TASK),
+    defaults=as_trained_else("model", prefix=OWN_TASK),
 )  # fmt: skip
 def finetune(
     *,

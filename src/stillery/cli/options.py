@@ -17,17 +17,16 @@ from stillery.errors import UserError
 from stillery.jobs.config.settings import DataSettings, GenerationSettings, SearchSettings
 from stillery.setting import Panel, choices_of, kind_of, option_name, panel_of
 
-__all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
+__all__ = ["OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
 
-ONLY_TEXT = ", if it generates text"
 OWN_TASK = "; of a task new to it the task's"
 
 
-def as_trained_else(model: str, *, length_of: str = "", prefix: str = ", else the task's") -> dict[str, str]:
+def as_trained_else(model: str, *, prefix: str = ", else the task's") -> dict[str, str]:
     """The defaults of how texts are read, in words, where the run of a model decides before all else."""
     first = f"as the {model} was trained"
     return {
-        "max_length": f"{first}{length_of}, else {DataSettings.max_length}",
+        "max_length": f"{first}, else {DataSettings.max_length}",
         "max_target_length": f"{first}, else {GenerationSettings.max_target_length}",
         "prompt": f"{first}, else the source and a line break",
         "prefix": f"{first}{prefix}",

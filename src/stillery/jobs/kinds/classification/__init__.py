@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from stillery.data.schema.labels import Labels
+from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import GenerationSettings, InputSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
 from stillery.jobs.kinds.classification import inputs
@@ -107,6 +108,7 @@ KIND = Kind(
     measured=measured,
     summary=_summary,
     calibration=inputs.calibration,
+    inherit=as_taught,
     encoding=inputs.encoding,
     method=method_without_labels,
     checks=CHECKS,

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from stillery.data.tokens.words import refuse_slow
+from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import ConditionSettings, GenerationSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal
 from stillery.jobs.kinds.classification import conditions
@@ -102,6 +103,7 @@ KIND = Kind(
     under=_under,
     summary=_summary,
     calibration=inputs.calibration,
+    inherit=as_taught,
     encoding=inputs.encoding,
     method=method_without_labels,
     checks=CHECKS,
