@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench format clean
+.PHONY: demo test test-slow lint bench stub format clean
 
 demo: .venv/demo
 	$(BIN)/stillery demo
@@ -18,6 +18,10 @@ bench: .venv/dev .venv-bench/peers
 	$(BIN)/python benchmarks/levers.py --json bench/levers.json
 	.venv-bench/bin/python benchmarks/speed.py --tiny
 	.venv-bench/bin/python benchmarks/speed.py --json bench/speed.json
+
+# The types of the Python names, made from the settings.
+stub: .venv/dev
+	$(BIN)/python -m stillery.api.stub
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -m slow

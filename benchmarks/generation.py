@@ -5,9 +5,10 @@
 
 The teacher is fine-tuned once; a student's seed decides its order of examples, its random weights and its random pairs.
 A method's own options follow its name: `kd:hard_weight=1:soft_weight=1:temperature=1`. A run that is finished in --out
-is not run again, so a benchmark that was cut short goes on; --report prints what is there. Scores are of the test part,
-with the weights that are best on dev. --against METHOD prints what others have more or less than it, with intervals of
-the same texts drawn for both; --unseen COLUMN scores texts apart whose value of a column does not occur in training.
+is not run again, so a benchmark that was cut short goes on; --report prints what is there. Scores are of the test
+split, with the weights that are best on dev. --against METHOD prints what others have more or less than it, with
+intervals of the same texts drawn for both; --unseen COLUMN scores texts apart whose value of a column does not
+occur in training.
 """
 
 from __future__ import annotations
@@ -144,7 +145,7 @@ def show(table: list[dict[str, Any]]) -> None:
 
 def differences(asked: argparse.Namespace) -> list[dict[str, Any]]:
     """BLEU minus that of `--against` with the same start and seed, with its 95% interval."""
-    from stillery.evaluate.text_metrics import text_difference
+    from stillery.evaluation.text_metrics import text_difference
 
     found = []
     for run in wanted(asked):
@@ -159,10 +160,10 @@ def differences(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def unseen(asked: argparse.Namespace) -> list[dict[str, Any]]:
-    """BLEU of the test texts whose value of a column occurs in the training part, and of the others."""
+    """BLEU of the test texts whose value of a column occurs in the training split, and of the others."""
     import pyarrow.parquet as pq
 
-    from stillery.evaluate.text_metrics import text_scores
+    from stillery.evaluation.text_metrics import text_scores
 
     folder = Path(asked.data_dir) / asked.task.partition("-")[0]
     known = set(pq.read_table(folder / "train.parquet", columns=[asked.unseen])[0].to_pylist())
@@ -182,7 +183,7 @@ def unseen(asked: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 def written(run: Run, out: Path) -> dict[str, Any] | None:
-    """What the model of a run wrote for the test part, beside the right texts, if it ran to its end."""
+    """What the model of a run wrote for the test split, beside the right texts, if it ran to its end."""
     import pyarrow.parquet as pq
 
     path = run.folder(out) / "predictions.parquet"

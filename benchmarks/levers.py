@@ -94,7 +94,7 @@ def _unfused(*given, fused: bool, **named):
 
 
 _arrived, _adamw = DeferredLosses.arrived, torch.optim.AdamW
-_hooks = trace._Hooks.__init__
+_hooks = trace.StackHooks.__init__
 
 WITHOUT = {
     "prepared-ahead": lambda: patch.object(loop, "PREFETCHED", 0),
@@ -105,9 +105,9 @@ WITHOUT = {
     "unread-masks": lambda: patch.object(attention, "_unread", lambda make, device, /, **given: make(**given)),
     "own-attention": lambda: patch.object(torch.backends.cuda, "cudnn_sdp_enabled", lambda: False),
     "early-stop": lambda: patch.object(
-        trace._Hooks, "__init__", lambda hooks, *given, stop, **named: _hooks(hooks, *given, stop=False, **named)
+        trace.StackHooks, "__init__", lambda hooks, *given, stop, **named: _hooks(hooks, *given, stop=False, **named)
     ),
-    "first-token": lambda: patch.object(trace, "_first_alone", lambda model, wanted: []),
+    "first-token": lambda: patch.object(trace, "_first_token_only", lambda model, wanted: []),
     "fused-optimiser": lambda: patch.object(torch.optim, "AdamW", _unfused),
     "like-lengths": lambda: patch.object(batches, "POOL_WINDOWS", 1),
     "pairs-at-once": lambda: patch.object(terms, "_at_once", lambda match, pairs, projection: False),

@@ -123,8 +123,8 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
         (levers.loop, "PREFETCHED"), (levers.DeferredLosses, "arrived"), (levers.stream, "_stream_of"),
         (levers.Repeated, "_record"),
         (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
-        (levers.trace._Hooks, "__init__"),
-        (levers.trace, "_first_alone"), (torch.optim, "AdamW"), (levers.batches, "POOL_WINDOWS"),
+        (levers.trace.StackHooks, "__init__"),
+        (levers.trace, "_first_token_only"), (torch.optim, "AdamW"), (levers.batches, "POOL_WINDOWS"),
         (levers.terms, "_at_once"),
     ]  # fmt: skip
     assert len(places) == len(levers.WITHOUT)
@@ -220,12 +220,12 @@ def test_replays_of_later_epochs_are_timed_and_some_of_the_last_one_profiled(mon
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: None)
     monkeypatch.setattr(torch.profiler, "profile", _Profiler)
     replayed: list[int] = []
-    monkeypatch.setattr(replays.Graphs, "_replay", lambda graphs, recorded, one, clock: replayed.append(clock.step))
+    monkeypatch.setattr(replays.Graphs, "_replay", lambda graphs, recorded, one: replayed.append(one.plan.clock.step))
     watched = replays.Watched(per_epoch=30, epochs=3)
     # Where the last epoch begins, and where profiling would end, steps of a new kind are not replayed.
     steps = [step for step in range(90) if step not in (60, 61, 82)]
     for step in steps:
-        watched(None, None, None, SimpleNamespace(step=step))
+        watched(None, None, SimpleNamespace(plan=SimpleNamespace(clock=SimpleNamespace(step=step))))
     assert replayed == steps, "every step is taken, once"
     assert len(watched.events) == 30 + 7, "neither the first epoch nor the 20 profiled steps are timed"
     found = watched.answer()

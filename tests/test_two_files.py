@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from stillery import declare, methods, overrides
-from stillery.parts import choices, load
-from stillery.words import method_words, part_words
+from stillery.parts import load
+from stillery.words import method_words, part_words, words
 
 SOURCE = Path(__file__).parent.parent / "src" / "stillery"
 HELPERS = {"mean", "real", "logit_mse"}
@@ -74,16 +74,11 @@ def test_every_word_the_command_line_shows_is_a_part_and_the_other_way_round() -
     def declared(kind: str) -> list[declare.Declared]:
         return [one for one in own if one.kind == kind]
 
-    for kind, words in (
-        ("pairing", choices.PAIRINGS),
-        ("representation", choices.REPRESENTATIONS),
-        ("distance", choices.DISTANCES),
-        ("divergence", choices.DIVERGENCES),
-    ):
-        assert set(words) <= {one.word for one in part_words() if one.kind == kind}
-        assert set(words) == {one.word for one in declared(kind)}
-    assert set(choices.REDUCTIONS) == {one.word for one in declared("reduction") if not one.together}
-    assert set(choices.SCHEDULES) == {one.word for one in declared("schedule")} == {"joint", "sequential"}
+    for kind in ("pairing", "representation", "distance", "divergence"):
+        assert set(words(kind)) <= {one.word for one in part_words() if one.kind == kind}
+        assert set(words(kind)) == {one.word for one in declared(kind)}
+    assert set(words("reduction")) == {one.word for one in declared("reduction") if not one.together}
+    assert set(words("schedule")) == {one.word for one in declared("schedule")} == {"joint", "sequential"}
     assert set(method_words()) == set(methods.names())
     helps = {(one.kind, one.word): one.help for one in part_words()}
     assert all(helps[kind, one.word] == one.help for kind in ("pairing", "distance") for one in declared(kind))

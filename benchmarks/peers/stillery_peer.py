@@ -1,6 +1,6 @@
 """stillery: the jobs behind `stillery finetune` and `stillery distill`, as they are.
 
-The clock is read where a run scores its dev part, which is not done, for no side does. A method of none is
+The clock is read where a run scores its dev split, which is not done, for no side does. A method of none is
 `stillery finetune` of the student. Filling the teacher store belongs to the first epoch. Neither the scoring of the
 finished model nor its export is run.
 """

@@ -120,12 +120,16 @@ class Mixed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchFacts:
-    """What loss terms need of a batch besides the outputs: labels, places in the training split, mixing, task kind."""
+    """What loss terms need of a batch besides the outputs: labels, places in the training split, mixing, task kind.
+
+    `class_weights` has a weight for each class, None where all count alike.
+    """
 
     labels: Tensor | None = None
     index: Tensor | None = None
     mixed: Mixed | None = None
     kind: Kind = "classes"
+    class_weights: Tensor | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -235,7 +239,7 @@ def stage_terms(
     modules, counts = modules or StageModules(), counts or {}
     terms: dict[str, Tensor] = {}
     if stage.hard_weight:
-        terms["hard"] = _hard(student["plain"], batch.labels, batch.kind)
+        terms["hard"] = _hard(student["plain"], batch.labels, batch.kind, batch.class_weights)
     if stage.prediction is not None:
         terms["soft"] = _soft(stage.prediction, student["plain"], teacher["plain"].logits, batch.kind)
     for match, meeting in zip(stage.matches, pairs, strict=True):
@@ -315,10 +319,12 @@ def _criterion_term(
     return value
 
 
-def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind) -> Tensor:
+def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind, class_weights: Tensor | None = None) -> Tensor:
     """The labels' loss: cross entropy, binary cross entropy of each of several labels, or squared error of a score.
 
-    The labels of tokens are the targets of their trace; the mean is over those that are scored.
+    The labels of tokens are the targets of their trace; the mean is over those that are scored. With class weights w
+    the loss is 1/n sum_i w[y_i] CE_i: it is divided by the n examples, not by their weights, so that micro-batches add
+    up.
     """
     logits = outputs.logits
     if kind in BY_TOKEN:
@@ -330,6 +336,8 @@ def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind) -> Tensor:
     if kind == "labels":
         values = wide(logits)
         return F.binary_cross_entropy_with_logits(values, labels.to(values.dtype))
+    if class_weights is not None:
+        return (class_weights[labels] * F.cross_entropy(wide(logits), labels, reduction="none")).mean()
     return F.cross_entropy(wide(logits), labels)
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rich.console import Console
 from rich.progress import (
@@ -18,16 +18,26 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-__all__ = ["Bar", "bar", "console", "quiet", "say", "track"]
+from stillery.notebook import in_notebook, notebook_bar
+
+__all__ = ["Bar", "bar", "console", "quiet", "say", "track", "worded"]
 
 Item = TypeVar("Item")
 
-console = Console(stderr=True, highlight=False, soft_wrap=True)
+# In a notebook too this is plain text on stderr: rich's own way there needs ipywidgets.
+console = Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
+
+
+class Bar(Protocol):
+    """One running progress bar."""
+
+    def advance(self, amount: int = 1, note: str | None = None) -> None:
+        """Advance the bar, and change the note at its end when one is given."""
 
 
 @dataclass(frozen=True)
-class Bar:
-    """One running progress bar."""
+class _RichBar:
+    """A bar on a terminal."""
 
     progress: Progress
     task: int
@@ -50,14 +60,33 @@ def quiet() -> Iterator[None]:
         console.quiet = before
 
 
+_wordings: list[Callable[[str], str]] = []
+
+
+@contextmanager
+def worded(wording: Callable[[str], str]) -> Iterator[None]:
+    """Change every line that is said inside the block, such as names of files that a user has not given."""
+    _wordings.append(wording)
+    try:
+        yield
+    finally:
+        _wordings.pop()
+
+
 def say(line: str) -> None:
     """Print one line on stderr (plain text: square brackets are not markup)."""
+    for wording in reversed(_wordings):
+        line = wording(line)
     console.print(line, markup=False)
 
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Bar]:
     """A progress bar for the duration of the block; without a terminal one line at the end instead."""
+    if in_notebook():
+        with notebook_bar(description, total, silent=console.quiet) as line:
+            yield line
+        return
     progress = Progress(
         SpinnerColumn(),
         TextColumn("{task.description}"),
@@ -71,7 +100,7 @@ def bar(description: str, total: int | None) -> Iterator[Bar]:
     )
     with progress:
         progress.add_task(description, total=total, note="")
-        yield Bar(progress, 0)
+        yield _RichBar(progress, 0)
 
 
 def track(items: Iterable[Item], description: str | None, total: int | None = None) -> Iterator[Item]:

@@ -32,7 +32,7 @@ def place(tmp_path_factory, tiny_teacher, reviews, scores, make_bert, texts, tok
     (folder / "note.xml").write_text("text,label\na,b\n")
     (folder / "ragged.csv").write_text("text,label\na,negative\nb,positive,c\n")
     (folder / "latin.csv").write_bytes("text,label\ncafé,negative\n".encode("latin-1"))
-    (folder / "array.jsonl").write_text('[{"text": "a"}]\n')
+    (folder / "array.jsonl").write_text('[{"text": "a"}, 1]\n')
     write_csv(folder / "columns.csv", ("words", "verdict"), rows)
     write_csv(folder / "one_class.csv", HEADER, [(text, "positive") for text, _ in rows])
     write_csv(folder / "three_classes.csv", HEADER, [*rows, ("so so", "neutral")])
@@ -103,8 +103,16 @@ CASES = [
     (f"{TUNE} --data {{header.csv}}", "header.csv header but no rows"),
     (f"{TUNE} --data {{note.xml}}", "note.xml format .csv .parquet"),
     (f"{TUNE} --data {{ragged.csv}}", "ragged.csv row 2 3 fields quotes"),
-    (f"{TUNE} --data {{latin.csv}}", "latin.csv row 1 UTF-8"),
-    (f"{TUNE} --data {{array.jsonl}}", "array.jsonl one JSON object per line"),
+    (f"{TUNE} --data {{latin.csv}}", "latin.csv row 1 UTF-8 --encoding latin-1"),
+    (f"{TUNE} --data {{array.jsonl}}", "array.jsonl row 2 JSON int not an object no label column --label"),
+    (f"{TUNE} --data {{latin.csv}} --encoding latn", "--encoding latn no such encoding utf-16"),
+    (f"{TUNE} --task imdb --encoding latin-1", "--encoding cannot go with --task"),
+    (f"{TUNE} --data {{good.csv}} --label-map 0neg", "--label-map 0neg 0=neg,1=pos"),
+    (
+        f"{TUNE} --data {{good.csv}} --label-map bad=negative",
+        "good.csv --label-map 'bad' no row has negative, positive",
+    ),
+    (f"{GOOD} --label-map negative=bad", "--label-map 'bad' not a label of the model negative, positive"),
     (f"{TUNE} --data {{columns.csv}}", "columns.csv no text column --text no label column --label 'words' 'verdict'"),
     (f"{TUNE} --data {{good.csv}} --text txt", "'txt' --text did you mean 'text'"),
     (f"{TUNE} --data {{good.csv}} --label lable", "'lable' --label did you mean 'label'"),
@@ -212,7 +220,7 @@ CASES = [
     (f"{EVALUATE} --data {{good.csv}} --task imdb", "both --data and --task"),
     (f"{EVALUATE} --data {{three_classes.csv}}", "three_classes.csv row 41 'neutral' not known"),
     (f"{EVALUATE} --data {{columns.csv}} --text words", "columns.csv no label column --label"),
-    (f"{EVALUATE} --data {{good.csv}} --part exam", "--part exam train, dev, test"),
+    (f"{EVALUATE} --data {{good.csv}} --split exam", "--split exam train, dev, test"),
     (f"{EVALUATE} --data {{good.csv}} --batch-size 0", "--batch-size 1"),
     (f"{EVALUATE} --data {{good.csv}} --against {{spam}}", "--against spam ham, spam negative, positive"),
     (f"{EVALUATE} --data {{good.csv}} --against {{scorer}}", "--against scorer cannot be compared"),

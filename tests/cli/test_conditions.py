@@ -37,7 +37,7 @@ def test_few_samples_are_the_same_for_every_method_and_for_the_teacher(distill, 
     assert drawn["kd"]["of"] == 128 and len(set(drawn["kd"]["ids"])) == 20
     assert drawn["other"]["ids"] != drawn["kd"]["ids"]
     assert "20 of 128 training examples drawn" in done.err
-    # Scored on the whole test part, whatever was trained on.
+    # Scored on the whole test split, whatever was trained on.
     assert read(tmp_path / "kd" / "metrics.json")["examples"] == 16
 
 
@@ -63,7 +63,7 @@ def test_a_run_under_conditions_goes_on_and_is_told_from_another(distill, tmp_pa
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        (["--samples", 1000], "--samples 1000: the training part has only 128 examples"),
+        (["--samples", 1000], "--samples 1000: the training split has only 128 examples"),
         (["--samples", 0], "--samples is 0"),
         (["--label-noise", 1.5], "--label-noise is 1.5"),
         (["--samples", 1], "one label"),
@@ -88,7 +88,7 @@ def test_another_teacher_for_the_layers_changes_the_student(distill, make_bert, 
     assert distill(*last, out="same").code == 0
     done = distill(*last, "--ild-teacher", deeper, out="other")
     assert done.code == 0, done.err
-    assert f"teacher of the stage of layers: {deeper}" in done.err
+    assert f"teacher of the hidden-state stage: {deeper}" in done.err
     # Its 6 layers are what the student's two meet, through a projection from 32 to 48.
     assert "hidden: student-teacher layers 0-0, 1-3, 2-6" in done.err
     weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("same", "other")]
@@ -98,7 +98,7 @@ def test_another_teacher_for_the_layers_changes_the_student(distill, make_bert, 
 
 def test_another_teacher_needs_a_stage_of_layers(distill, make_bert):
     done = distill("--method", "kd", "--ild-teacher", make_bert())
-    assert done.code == 2 and "no stage of layers alone" in done.err
+    assert done.code == 2 and "no hidden-state stage" in done.err
     done = distill("--method", "tinybert", "--ild-teacher", "nowhere")
     assert done.code == 2 and "nowhere" in done.err
 
@@ -178,7 +178,7 @@ def test_a_model_that_learns_is_not_trained_again(command, make_bert, tmp_path):
     assert [one["seed"] for one in found["restarts"]] == [0] and found["metrics"]["accuracy"] > 90
     done = command("evaluate", tmp_path / "run", "--data", data, "--json")
     assert done.code == 0 and "was trained on rows of" in done.err
-    assert "was trained on" not in command("evaluate", tmp_path / "run", "--data", data, "--part", "test").err
+    assert "was trained on" not in command("evaluate", tmp_path / "run", "--data", data, "--split", "test").err
 
 
 def test_best_and_last_are_told(command, make_bert, reviews, tmp_path):

@@ -85,7 +85,7 @@ def test_the_metrics_are_those_of_the_folded_student(command, ask, texts, tmp_pa
     score = scores.predict_logits
 
     def noted(model, *rest, **named):
-        if named["description"].startswith("score "):  # not the scores during training
+        if (named["description"] or "").startswith("score "):  # not the scores during training
             scored.append(model)
         return score(model, *rest, **named)
 

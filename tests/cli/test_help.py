@@ -78,7 +78,8 @@ def test_help_says_that_a_run_decides_how_texts_are_read(command, name, model):
     said = " ".join(command(name, "--help").out.split())
     for option, default in (("max-length", "128"), ("max-target-length", "128"), ("prompt", "the source and a line")):
         entry = said.split(f" --{option} ", 1)[1].split(" --", 1)[0]
-        assert re.search(rf"\[default: as the {model} was trained(, if it writes text)?, else {default}", entry), entry
+        as_trained = rf"\[default: as the {model} was trained(, if it generates text)?, else {default}"
+        assert re.search(as_trained, entry), entry
     assert f" [default: as the {model} was trained" in said.split(" --prefix ", 1)[1].split(" --", 1)[0]
     asked = "as in the model's run, else 4" if name == "evaluate" else "4"
     assert f"[default: {asked}]" in said.split(" --beams ", 1)[1].split(" --", 1)[0]

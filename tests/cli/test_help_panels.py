@@ -48,7 +48,11 @@ def test_ten_options_come_first(command):
 def test_every_option_stands_in_one_panel_that_it_names(command, name):
     shown = [option for _, panel in panels(command(name, "--help").out) for option in options(panel)]
     assert len(shown) == len(set(shown))
-    declared = [each for each in typer.main.get_command(app).commands[name].params if each.name != "help"]
+    declared = [
+        each
+        for each in typer.main.get_command(app).commands[name].params
+        if each.name != "help" and not getattr(each, "hidden", False)
+    ]
     known = [each for each in declared if each.param_type_name == "option"]
     assert set(shown) == {each.opts[0].removeprefix("--") for each in known} | {"help"}
     assert [each.name for each in known if not isinstance(each.rich_help_panel, Panel)] == []

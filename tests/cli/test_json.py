@@ -103,7 +103,7 @@ def test_evaluate(command, tiny_teacher, reviews):
     assert (found["task"], found["examples"]) == ("reviews.csv", 160)
     assert 0 <= found["metrics"]["accuracy"] <= 100
     assert not found.keys() & {"teacher_metrics", "agreement"}
-    test = command("evaluate", tiny_teacher, "--data", reviews, "--part", "test", "--json").json
+    test = command("evaluate", tiny_teacher, "--data", reviews, "--split", "test", "--json").json
     assert test["examples"] == 16
     assert "160 examples" in command("evaluate", tiny_teacher, "--data", reviews).out
 
@@ -140,4 +140,4 @@ def test_evaluate_a_folder_and_a_run(command, tiny_teacher, texts, tmp_path):
     written = json.loads((out / "metrics.json").read_text())
     found = command("evaluate", out, "--data", data, "--against", tiny_teacher, "--json").json
     assert {name: written[name] for name in found} == found
-    assert command("evaluate", out, "--data", data, "--part", "dev", "--json").json["examples"] == 10
+    assert command("evaluate", out, "--data", data, "--split", "dev", "--json").json["examples"] == 10

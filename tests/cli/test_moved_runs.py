@@ -138,7 +138,7 @@ def test_a_moved_project_repeats_goes_on_and_scores(command, project, tmp_path, 
     assert done.code == 0 and "finished already" in done.err
     # What is scored is read as it was in training, and known to be what it was trained on.
     found = json.loads((run / "metrics.json").read_text())["metrics"]
-    done = command("evaluate", run, "--data", moved / "data" / "reviews.csv", "--part", "test", "--json")
+    done = command("evaluate", run, "--data", moved / "data" / "reviews.csv", "--split", "test", "--json")
     assert done.json["metrics"] == found and "longer than 9 tokens" in done.err
     done = command("evaluate", run, "--data", moved / "data" / "reviews.csv")
     assert done.code == 0 and "was trained on rows of" in done.err

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from text_models import ask, make_writer, write_pairs
 
-CLASSES = "is for classifiers: a model that writes text"
-WRITES = "is for models that write text, such as T5 or Llama; this one is a classifier"
+CLASSES = "is for classifiers: a model that generates text"
+WRITES = "is for models that generate text, such as T5 or Llama; this one is a classifier"
 
 
 @pytest.fixture(scope="module")

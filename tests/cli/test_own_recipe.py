@@ -243,7 +243,7 @@ def test_a_model_is_scored_at_the_length_it_was_trained_with(
     trained = json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"]
     for model in (tmp_path / "out", tmp_path / "out" / "student"):
         capsys.readouterr()
-        assert run(["evaluate", model, "--data", reviews, "--part", "test", "--json"]) == 0
+        assert run(["evaluate", model, "--data", reviews, "--split", "test", "--json"]) == 0
         shown = capsys.readouterr()
         assert json.loads(shown.out)["metrics"] == trained
         assert "longer than 8 tokens" in shown.err

@@ -55,7 +55,7 @@ def test_the_list(command, data):
     assert list(listed) == [*TASKS, *GENERATION_TASKS]
     assert [name for name, task in listed.items() if task["writes_text"]] == list(GENERATION_TASKS)
     assert listed["dart"]["metrics"] == ["bleu", "chrf"] and listed["dart"]["labels"] is None
-    assert listed["sst2"]["parts"] == ["train"] and listed["sst2"]["labels"] == ["negative", "positive"]
+    assert listed["sst2"]["splits"] == ["train"] and listed["sst2"]["labels"] == ["negative", "positive"]
     assert listed["stsb"]["labels"] is None and listed["cola"]["found"] is None
     done = command("tasks", "--data-dir", data / "nowhere")
     assert done.code == 2 and done.err.endswith("nowhere: no such folder\n")

@@ -1,4 +1,4 @@
-"""GLUE for models that write text: scores as numbers to write, and MNLI's second dev part."""
+"""GLUE for models that generate text: scores as numbers to write, and MNLI's second dev split."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_scores_are_written_as_numbers(command, glue, tmp_path, family, epochs):
                    "--batch-size", 32, "--out", tmp_path / "run")  # fmt: skip
     assert done.code == 0, done.err
     found, table = read(tmp_path / "run" / "metrics.json"), pq.read_table(tmp_path / "run" / "predictions.parquet")
-    assert found["metrics"].keys() == {"pearson", "spearman", "loss", "perplexity"} and found["part"] == "dev"
+    assert found["metrics"].keys() == {"pearson", "spearman", "loss", "perplexity"} and found["split"] == "dev"
     assert {text for texts in table["references"].to_pylist() for text in texts} <= set(SCORES)
     gold = np.array([row % 6 * 0.83 + row % 3 / 20 for row in range(3, 33)], dtype=np.float32).round(3)
     written = [float(text) if text in SCORES else None for text in table["output"].to_pylist()]

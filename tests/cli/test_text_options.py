@@ -72,7 +72,7 @@ def test_early_stopping_is_passed_on_and_recorded(command, t5, pairs, tmp_path):
     assert tomllib.loads((tmp_path / "run" / "run.toml").read_text())["early_stopping"] is True
     for option, stopped in (("--early-stopping", True), ("--no-early-stopping", False)):
         search = ("--beams", 3, "--max-new-tokens", 6, option)
-        done = command("evaluate", tmp_path / "run", "--data", pairs, "--part", "test", *search, "--json")
+        done = command("evaluate", tmp_path / "run", "--data", pairs, "--split", "test", *search, "--json")
         assert done.code == 0 and done.json["decoding"]["early_stopping"] is stopped
 
 
@@ -144,7 +144,7 @@ def test_classifiers_have_no_start_to_drop(command, tiny_teacher, reviews, tmp_p
                    "--early-stopping", "--out", tmp_path / "x")  # fmt: skip
     assert done.code == 2 and not (tmp_path / "x").exists()
     for option in ("--drop-start", "--early-stopping"):
-        assert f"{option} is for models that write text" in done.err
+        assert f"{option} is for models that generate text" in done.err
 
 
 def test_a_student_stops_where_its_targets_end(command, pairs, tmp_path):
@@ -194,7 +194,7 @@ def test_samples_are_sources_with_all_their_texts(command, t5, several, tmp_path
 def test_references_are_written_as_lists_where_a_format_has_them(command, t5, several, tmp_path):
     expected = [[f"w{row + one}" for one in range(1 + row % 3)] for row in range(6)]
     for name in ("out.jsonl", "out.jsonl.gz", "out.parquet", "out.csv"):
-        done = command("evaluate", t5, "--data", several, "--part", "dev", "--beams", 1, "--max-new-tokens", 3,
+        done = command("evaluate", t5, "--data", several, "--split", "dev", "--beams", 1, "--max-new-tokens", 3,
                        "--predictions", tmp_path / name)  # fmt: skip
         assert done.code == 0, done.err
     lines = (tmp_path / "out.jsonl").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""`stillery predict` with a model that writes text: sources in, texts out, as the model's run wrote them."""
+"""`stillery predict` with a model that generates text: sources in, texts out, as the model's run wrote them."""
 
 from __future__ import annotations
 
@@ -52,8 +52,8 @@ def test_what_does_not_go_with_a_kind_of_model(command, tiny_teacher, tmp_path):
         (t5, ("--source", "sorce"), "no column 'sorce' (--source)"),
         (t5, ("--beams", 0), "--beams"),
         (t5, ("--prompt", "{source}"), "--prompt is for decoders"),
-        (tiny_teacher, ("--beams", 2), "--beams is for models that write text"),
-        (tiny_teacher, ("--prefix", "x"), "--prefix is for models that write text"),
+        (tiny_teacher, ("--beams", 2), "--beams is for models that generate text"),
+        (tiny_teacher, ("--prefix", "x"), "--prefix is for models that generate text"),
     ):
         done = command("predict", model, "--data", data, "--out", out, *given)
         assert done.code == 2 and said in done.err and len(done.err.splitlines()) == 1, done.err

@@ -1,4 +1,4 @@
-"""How text runs read: as their teacher was trained to, and other texts for a stage of layers in their own way."""
+"""How text runs read: as their teacher was trained to, and other texts for a hidden-state stage in their own way."""
 
 from __future__ import annotations
 
@@ -208,7 +208,7 @@ def test_a_classifier_beside_another_reads_at_its_own_length(command, make_bert,
         done = command("finetune", "--model", make_bert(), "--data", reviews, "--max-length", length, "--max-steps", 3,
                        "--samples", 40, "--lr", 0.01, "--out", tmp_path / name)  # fmt: skip
         assert done.code == 0, done.err
-    asked = ("--data", reviews, "--part", "test", "--json")
+    asked = ("--data", reviews, "--split", "test", "--json")
     alone = scores(command("evaluate", tmp_path / "short", *asked))
     done = command("evaluate", tmp_path / "long", *asked, "--against", tmp_path / "short")
     assert scores(done)["teacher_metrics"] == alone["metrics"] and "--max-length 8" in done.err
@@ -263,7 +263,7 @@ def test_training_goes_on_with_the_reading_of_a_run(command, llama, t5, captions
 def test_a_run_is_searched_as_it_was_scored(command, llama, pairs, tmp_path):
     search = ("--beams", 3, "--max-new-tokens", 9, "--no-repeat-ngram", 2)
     assert command(*ask("finetune", llama, pairs, tmp_path / "run", *search)).code == 0
-    found = scores(command("evaluate", tmp_path / "run", "--data", pairs, "--part", "test", "--json"))
+    found = scores(command("evaluate", tmp_path / "run", "--data", pairs, "--split", "test", "--json"))
     before = json.loads((tmp_path / "run" / "metrics.json").read_text())
     assert found["decoding"] == before["decoding"] and found["metrics"] == before["metrics"]
     assert (found["decoding"]["beams"], found["decoding"]["max_new_tokens"]) == (3, 9)

@@ -34,7 +34,7 @@ def test_the_whole_job(command, writer, pairs, tmp_path):
     done = command(*ask("finetune", writer, pairs, tmp_path / "teacher"))
     assert done.code == 0, done.err
     found = read(tmp_path / "teacher" / "metrics.json")
-    assert {"bleu", "chrf", "loss", "perplexity"} == found["metrics"].keys() and found["part"] == "test"
+    assert {"bleu", "chrf", "loss", "perplexity"} == found["metrics"].keys() and found["split"] == "test"
     done = command(*ask("distill", tmp_path / "teacher", pairs, tmp_path / "small", "--layers", 2))
     assert done.code == 0, done.err
     found = read(tmp_path / "small" / "metrics.json")
@@ -48,8 +48,8 @@ def test_the_whole_job(command, writer, pairs, tmp_path):
     assert all(line["terms"].keys() == {"hard", "soft", *stacks} for line in log if "terms" in line)
     assert "perplexity" in (tmp_path / "small" / "student" / "README.md").read_text()
     search = ("--beams", 2, "--max-new-tokens", 8, *SHORT)
-    done = command("evaluate", tmp_path / "small", "--data", pairs, "--part", "test", "--against", tmp_path / "teacher",
-                   *search, "--predictions", tmp_path / "out.csv", "--json")  # fmt: skip
+    done = command("evaluate", tmp_path / "small", "--data", pairs, "--split", "test", "--against",
+                   tmp_path / "teacher", *search, "--predictions", tmp_path / "out.csv", "--json")  # fmt: skip
     assert done.code == 0, done.err
     assert done.json["metrics"] == pytest.approx(found["metrics"], abs=1e-3)
     assert done.json["teacher_metrics"] == pytest.approx(found["teacher_metrics"], abs=1e-3)
@@ -208,7 +208,7 @@ def test_classifiers_and_writers_are_told_apart(command, t5, tiny_teacher, pairs
     )
     assert done.code == 2 and "--head" in done.err
     done = command("finetune", "--model", tiny_teacher, "--data", reviews, "--beams", 2, "--out", tmp_path / "x")
-    assert done.code == 2 and "--beams is for models that write text" in done.err
+    assert done.code == 2 and "--beams is for models that generate text" in done.err
     done = command("distill", "--teacher", t5, "--data", pairs, "--encoder-layers", 9, "--out", tmp_path / "x")
     assert done.code == 2 and "--encoder-layers 9" in done.err
     assert not (tmp_path / "x").exists()
@@ -245,8 +245,8 @@ def test_a_run_is_scored_as_it_was_trained_to_read(command, tmp_path, pairs):
     asked = ask("finetune", model, pairs, tmp_path / "run", "--prompt", "translate : {source} answer :")
     assert command(*asked).code == 0
     found = read(tmp_path / "run" / "metrics.json")["metrics"]
-    done = command("evaluate", tmp_path / "run", "--data", pairs, "--part", "test", "--beams", 2, "--max-new-tokens", 8,
-                   "--json")  # fmt: skip
+    done = command("evaluate", tmp_path / "run", "--data", pairs, "--split", "test", "--beams", 2, "--max-new-tokens",
+                   8, "--json")  # fmt: skip
     assert done.json["metrics"] == pytest.approx(found, abs=1e-3)
 
 

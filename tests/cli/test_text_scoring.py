@@ -111,7 +111,7 @@ def test_a_classifiers_predictions_in_the_format_of_their_suffix(command, tiny_t
 def test_a_classifier_is_not_told_how_to_write(command, tiny_teacher, reviews, given):
     done = command("evaluate", tiny_teacher, "--data", reviews, *given)
     assert done.code == 2 and len(done.err.splitlines()) == 1
-    assert f"{given[0]} is for models that write text" in done.err
+    assert f"{given[0]} is for models that generate text" in done.err
 
 
 def test_a_writer_is_not_told_about_labels(command, t5, pairs, rte, tmp_path):
@@ -148,14 +148,14 @@ def test_the_part_is_named(command, t5, pairs, tmp_path):
     done = command("evaluate", t5, *task, *SEARCH)
     assert done.code == 0 and done.out.startswith("multi30k-en-de: 3 test examples\n")
     assert "multi30k-en-de is read from multi30k in the data folder" in done.err
-    assert command("evaluate", t5, *task, *SEARCH, "--part", "dev", "--json").json["part"] == "dev"
+    assert command("evaluate", t5, *task, *SEARCH, "--split", "dev", "--json").json["split"] == "dev"
     (tmp_path / "multi30k" / "test.csv").unlink()
-    assert command("evaluate", t5, *task, *SEARCH, "--json").json["part"] == "dev"
+    assert command("evaluate", t5, *task, *SEARCH, "--json").json["split"] == "dev"
     folder = tmp_path / "folder"
     folder.mkdir()
     (tmp_path / "test.csv").rename(folder / "test.csv")
-    assert command("evaluate", t5, "--data", folder, *SEARCH, "--json").json["part"] == "test"
-    assert "part" not in command("evaluate", t5, "--data", folder / "test.csv", *SEARCH, "--json").json
+    assert command("evaluate", t5, "--data", folder, *SEARCH, "--json").json["split"] == "test"
+    assert "split" not in command("evaluate", t5, "--data", folder / "test.csv", *SEARCH, "--json").json
 
 
 def test_the_part_of_a_classifiers_folder_is_named(command, tiny_teacher, tmp_path):
@@ -163,7 +163,7 @@ def test_the_part_of_a_classifiers_folder_is_named(command, tiny_teacher, tmp_pa
     write_csv(tmp_path / "dev.csv", ("text", "label"), rows)
     assert command("evaluate", tiny_teacher, "--data", tmp_path).out.splitlines()[0].endswith(": 2 dev examples")
     write_csv(tmp_path / "test.csv", ("text", "label"), [*rows, ("good", "positive")])
-    assert command("evaluate", tiny_teacher, "--data", tmp_path, "--json").json["part"] == "test"
+    assert command("evaluate", tiny_teacher, "--data", tmp_path, "--json").json["split"] == "test"
 
 
 @pytest.mark.parametrize("task", ["rte", "mrpc", "sst2"])
@@ -335,7 +335,7 @@ def test_a_card_of_two_stacks_and_of_a_translation(command, t5, pairs, tmp_path)
 
 def test_rows_a_writer_was_trained_on_are_no_fair_score(command, t5, pairs, tmp_path):
     assert command(*ask("finetune", t5, pairs, tmp_path / "run", "--max-steps", 1)).code == 0
-    for part, said in (((), 1), (("--part", "test"), 0)):
+    for part, said in (((), 1), (("--split", "test"), 0)):
         done = command("evaluate", tmp_path / "run", "--data", pairs, *part, *SEARCH)
         assert done.code == 0, done.err
-        assert done.err.count(f"was trained on rows of {pairs}; --part test scores those") == said
+        assert done.err.count(f"was trained on rows of {pairs}; --split test scores those") == said

@@ -136,7 +136,7 @@ def test_classifiers_have_one_stack_and_their_own_embeddings(command, tiny_teach
     )
     assert done.code == 2
     for option in more[::2][:2] + more[4:]:
-        assert f"{option} is for models that write text" in done.err
+        assert f"{option} is for models that generate text" in done.err
 
 
 @pytest.mark.parametrize(("family", "option", "tied"), [("llama", "--tie", True), ("gpt2", "--no-tie", False)])
@@ -152,8 +152,8 @@ def test_tied_and_untied_heads(command, models, pairs, tmp_path, family, option,
     found = read(tmp_path / "run" / "metrics.json")
     assert found["cost"]["parameters"] == sum(parameter.numel() for parameter in model.parameters())
     # What was trained is what is read back.
-    done = command("evaluate", tmp_path / "run", "--data", pairs, "--part", "test", "--beams", 2, "--max-new-tokens", 8,
-                   "--json")  # fmt: skip
+    done = command("evaluate", tmp_path / "run", "--data", pairs, "--split", "test", "--beams", 2, "--max-new-tokens",
+                   8, "--json")  # fmt: skip
     assert done.json["metrics"] == pytest.approx(found["metrics"], abs=1e-3)
 
 

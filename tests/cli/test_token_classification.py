@@ -86,7 +86,7 @@ def test_from_files_to_predictions(command, teachers, sentences, family, tmp_pat
     assert done.code == 0, done.err
     assert "AutoModelForTokenClassification.from_pretrained" in done.out and "entities" in done.out
     found = read(student / "metrics.json")
-    assert found["part"] == "test" and found["teacher_metrics"].keys() == found["metrics"].keys()
+    assert found["split"] == "test" and found["teacher_metrics"].keys() == found["metrics"].keys()
     assert found["agreement"] > 50 and "entity_agreement" in found
     assert "hidden" in json.loads((student / "log.jsonl").read_text().splitlines()[0])["terms"]
 
@@ -96,7 +96,7 @@ def test_from_files_to_predictions(command, teachers, sentences, family, tmp_pat
         assert row["prediction"] == plain_tags(student / "student", row["tokens"])
         assert row["teacher_prediction"] == plain_tags(teacher / "student", row["tokens"])
 
-    done = command("evaluate", student, "--data", sentences, "--part", "test", "--against", teacher,
+    done = command("evaluate", student, "--data", sentences, "--split", "test", "--against", teacher,
                    "--predictions", tmp_path / "scored.jsonl", "--json")  # fmt: skip
     assert done.code == 0, done.err
     for name in ("metrics", "teacher_metrics", "intervals", "types", "agreement", "difference"):
@@ -405,7 +405,7 @@ CASES = [
     ("evaluate {teacher} --data {unknown.conll}", "unknown.conll sentence 3, token 1 'B-PLANET' not known"),
     ("evaluate {teacher} --data {one.conll}", "one.conll no tags column"),
     ("evaluate {teacher} --data {good.conll} --against {texts}", "texts no trained token classification head"),
-    ("evaluate {teacher} --data {good.conll} --part best", "--part best train, dev, test"),
+    ("evaluate {teacher} --data {good.conll} --split best", "--split best train, dev, test"),
 ]
 
 

@@ -48,7 +48,7 @@ def test_finetune_writes_a_run_folder(command, make_bert, reviews, tmp_path):
     assert done.code == 0, done.err
     assert {path.name for path in out.iterdir()} == FOLDER
     found = json.loads((out / "metrics.json").read_text())
-    assert found["task"] == "reviews.csv" and found["examples"] == 16 and found["part"] == "test"
+    assert found["task"] == "reviews.csv" and found["examples"] == 16 and found["split"] == "test"
     assert 0 <= found["metrics"]["accuracy"] <= 100
     assert "teacher_metrics" not in found and "agreement" not in found
     assert COST - {"speedup"} <= found["cost"].keys()

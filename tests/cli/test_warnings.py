@@ -13,7 +13,7 @@ from csv_files import read_csv, write_csv
 from safetensors.torch import load_file
 from text_models import ask, make_writer, write_pairs
 
-from stillery.evaluate.predictions import predict_logits
+from stillery.evaluation.predictions import predict_logits
 from stillery.jobs.config.settings import Finetune, resolve
 from stillery.jobs.finetune import prepare_finetune
 from stillery.jobs.prepared import tokenised

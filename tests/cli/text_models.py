@@ -1,4 +1,4 @@
-"""Tiny models that write text, in folders, pairs of texts for them, and the commands that train them."""
+"""Tiny models that generate text, in folders, pairs of texts for them, and the commands that train them."""
 
 from __future__ import annotations
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-import tokenizers
-import transformers
 from reading import load, load_generation, load_generation_to_score, load_inputs, load_sources
 
 from stillery.data.schema.examples import Examples, columns_of
@@ -68,8 +66,9 @@ def test_examples() -> None:
 
 
 def test_keys_of_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(transformers, "__version__", "5")
-    monkeypatch.setattr(tokenizers, "__version__", "1")
+    # The modules that the cache has: transformers may have been imported again since, as another object.
+    monkeypatch.setattr(token_cache, "transformers", SimpleNamespace(__version__="5"))
+    monkeypatch.setattr(token_cache, "tokenizers", SimpleNamespace(__version__="1"))
     monkeypatch.setattr(token_cache, "described", lambda tokenizer: {"class": "made"})
     tokenizer: Any = SimpleNamespace(model_max_length=512)
     assert token_key(labelled(True), tokenizer, 64) == DIGESTS["token key"]

@@ -151,7 +151,7 @@ def test_a_folder_with_all_parts(tmp_path, dev):
     (tmp_path / "test.csv").unlink()
     assert load(tmp_path).test is None
     assert len(load_to_score(tmp_path, labels=parts.labels)) == 4
-    with pytest.raises(UserError, match="no test part"):
+    with pytest.raises(UserError, match="no test split"):
         load_to_score(tmp_path, split="test", labels=parts.labels)
 
 

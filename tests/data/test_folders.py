@@ -61,7 +61,7 @@ def test_the_files_of_a_part(tmp_path, names, train):
         (["train.csv", "dev_matched.csv", "dev_mismatched.csv"], "dev file .dev_matched.csv, dev_mismatched.csv"),
         (["train.csv", "dev.csv", "validation.csv"], r"more than one dev file \(dev.csv, validation.csv\)"),
         (["dev.csv", "test.csv"], "no train file.*the folder has dev.csv, test.csv"),
-        (["reviews_train.csv", "reviews_test.csv"], "look like parts of a task"),
+        (["reviews_train.csv", "reviews_test.csv"], "look like splits of a task"),
         (["config.json", "vocab.txt"], "holds a model, not data"),
         (["README.txt"], "no data files"),
     ],
@@ -212,17 +212,46 @@ def test_a_label_column_of_nothing_is_no_label(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("name", "content", "said"),
+    ("name", "content", "texts"),
     [
-        ("a.csv", "text;label\na, b;neg\n", "the separator looks like ';', so save with commas"),
-        ("a.csv", "text;label\na;neg\n", "the separator looks like ';'"),
-        ("a.csv", 'text;label\n"a; b";neg\n', "the separator looks like ';'"),
-        ("a.csv", "text\tlabel\na, b\tneg\n", "the separator looks like a tab, so name the file .tsv"),
+        ("a.csv", "text;label\na, b;neg\nc;pos\n", ["a, b", "c"]),
+        ("a.csv", "text;label\na;neg\nb;pos\n", ["a", "b"]),
+        ("a.csv", 'text;label\n"a; b";neg\nc;pos\n', ["a; b", "c"]),
+        ("a.csv", '"text";"label"\n"a, ""b""";neg\nc;pos\n', ['a, "b"', "c"]),
+        ("a.csv", "text\tlabel\na, b\tneg\nc\tpos\n", ["a, b", "c"]),
+        ("a.csv", "text|label\na, b|neg\nc|pos\n", ["a, b", "c"]),
+        ("a.tsv", 'text,label\n"a, b",neg\nc,pos\n', ["a, b", "c"]),
     ],
 )
-def test_another_separator_is_recognised(tmp_path, name, content, said):
+def test_another_separator_is_read(tmp_path, name, content, texts):
     (tmp_path / name).write_text(content)
-    with pytest.raises(UserError, match=said):
-        load_file(tmp_path / name)
-    with pytest.raises(UserError, match=said):
-        load_file(tmp_path / name, text="text", label="label")
+    for asked in ({}, {"text": "text", "label": "label"}):
+        examples, labels = load_file(tmp_path / name, **asked)
+        assert examples["text"].to_pylist() == texts
+        assert labels.names == ("neg", "pos") and examples.labels.tolist() == [0, 1]
+
+
+def test_rows_are_checked_with_the_separator_that_was_found(tmp_path):
+    (tmp_path / "a.csv").write_text("text;label\na;neg\nb;pos;x\nc;pos\nd\n")
+    with pytest.raises(UserError) as error:
+        load_file(tmp_path / "a.csv")
+    assert error.value.lines == (
+        "a.csv, row 2: 3 fields where the header has 2; put a field that holds a semicolon in quotes",
+        "a.csv, row 4: 1 fields where the header has 2; is a semicolon missing?",
+    )
+
+
+def test_wrong_quotes_do_not_hide_the_separator(tmp_path):
+    (tmp_path / "a.csv").write_text('text;label\n"so" he said;neg\nb;pos\n')
+    with pytest.raises(
+        UserError, match=r"a\.csv, row 1: text after a closing quote; write a quote inside quotes twice"
+    ):
+        load_file(tmp_path / "a.csv")
+
+
+def test_a_file_of_one_column_stays_one(tmp_path):
+    (tmp_path / "a.csv").write_text("a;b\n" + "".join(f"film {row}\n" for row in range(8)) + "good; bad\n")
+    examples = load_inputs(tmp_path, text="a;b")
+    assert examples["text"].to_pylist()[-1] == "good; bad" and len(examples) == 9
+    with pytest.raises(UserError, match="no text column; the header is one column 'a;b': the separator looks like ';'"):
+        load_inputs(tmp_path)

@@ -209,7 +209,8 @@ def test_faults_of_sources_columns_and_parts_are_reported_together(tmp_path):
     with pytest.raises(UserError) as error:
         load_generation(tmp_path)
     assert (
-        "train.jsonl, row 1: the source in column 'source' is empty; fill it in or remove the row" in error.value.lines
+        "train.jsonl, row 1: the source in column 'source' is empty; fill it in or remove the row, or leave such rows "
+        "out with --skip-empty" in error.value.lines
     )
     assert any(line.startswith("dev.jsonl: no target column") for line in error.value.lines)
     folder(tmp_path, train=[{"source": 1, "target": "t"}], dev=pairs(1))
@@ -220,9 +221,9 @@ def test_faults_of_sources_columns_and_parts_are_reported_together(tmp_path):
     folder(tmp_path, train=[{"source": "s", "target": [1, 2]}], dev=pairs(1))
     with pytest.raises(UserError, match=r"train.jsonl, row 1: column 'target' holds list<.*int64>, not lists of texts"):
         load_generation(tmp_path)
-    with pytest.raises(UserError, match="no part 'tets'; did you mean 'test'"):
+    with pytest.raises(UserError, match="no split 'tets'; did you mean 'test'"):
         load_generation_to_score(tmp_path, split="tets")
-    with pytest.raises(UserError, match="there is no test part"):
+    with pytest.raises(UserError, match="there is no test split"):
         load_generation_to_score(tmp_path, split="test")
 
 

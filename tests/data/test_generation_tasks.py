@@ -22,7 +22,7 @@ from stillery.data.tasks.load import (
     load_task,
 )
 from stillery.errors import UserError
-from stillery.evaluate.text_metrics import label_accuracy
+from stillery.evaluation.text_metrics import label_accuracy
 
 COMMIT = "111059ed9e5176e2f57f9128bc02913d5d31350a"
 TRIPLES = [["Newberry College", "NICKNAME", "Wolves"], ["Newberry College", "STATE", "South Carolina"]]
@@ -93,9 +93,9 @@ def test_dart_with_and_without_train(tmp_path):
     scored = found.examples
     assert scored.ids == ("dart-test-1", "dart-test-2") and scored["source"][0].as_py() == LINE
     assert references_of(scored) == [["one", "two"], ["three"]] and scored["target"].to_pylist() == ["one", "three"]
-    with pytest.raises(UserError, match=r"dart: no train part in dart in the data folder.*stillery tasks fetch dart"):
+    with pytest.raises(UserError, match=r"dart: no train split in dart in the data folder.*stillery tasks fetch dart"):
         load_generation_task("dart", tmp_path)
-    with pytest.raises(UserError, match=r"dart: no train part in .*; choose from dev, test"):
+    with pytest.raises(UserError, match=r"dart: no train split in .*; choose from dev, test"):
         load_generation_task_to_score("dart", "train", tmp_path)
     write_parquet(tmp_path / "dart" / "train.parquet", **columns)
     parts = load_generation_task("dart", tmp_path)
@@ -160,9 +160,9 @@ def test_the_hubs_layouts(hub, name):
 def test_what_is_wrong_is_one_line(tmp_path):
     with pytest.raises(UserError, match="no task 'drat' of writing text; did you mean 'dart'"):
         load_generation_task("drat")
-    with pytest.raises(UserError, match="dart is a task of writing text; classifiers are for cola"):
+    with pytest.raises(UserError, match="dart is a text generation task; classifiers are for cola"):
         load_task("dart")
-    with pytest.raises(UserError, match="no part 'tset'"):
+    with pytest.raises(UserError, match="no split 'tset'"):
         load_generation_task_to_score("dart", "tset")
     with pytest.raises(UserError) as error:
         load_generation_task("multi30k-en-fr", tmp_path)

@@ -15,7 +15,7 @@ from stillery.data.tokens.collate import collate_generation
 from stillery.data.tokens.encode_generation import GenerationFormat, end_of, prompts, tokenise_generation
 from stillery.data.tokens.token_cache import cached_generation_tokens, generation_token_key
 from stillery.errors import UserError
-from stillery.evaluate.generate import Decoding, generate_ids
+from stillery.evaluation.generate import Decoding, generate_ids
 from stillery.models.inputs import accepted_inputs, targets_of
 
 START, END, LINE, COLON, ANSWER = 1, 2, 4, 5, 7

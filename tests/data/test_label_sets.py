@@ -170,7 +170,9 @@ def test_classes_that_look_joined_are_not_guessed_at(tmp_path):
 def test_numbers_are_never_taken_for_names(tmp_path):
     path = csv(tmp_path / "a.csv", ["x,0", "y,1"])
     with pytest.raises(
-        UserError, match="'0' is not known; known labels: negative, positive; numbers are not names: write"
+        UserError,
+        match="'0' is not known; known labels: negative, positive; numbers are not names; if that is what they mean, "
+        "say --label-map 0=negative,1=positive",
     ):
         load_file(path, labels=Labels(names=("negative", "positive")))
 

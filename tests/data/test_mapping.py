@@ -10,7 +10,7 @@ from stillery.data.schema.label_mapping import map_labels, merged
 from stillery.data.schema.labels import Labels
 from stillery.data.tasks.load import TASKS, load_task
 from stillery.errors import UserError
-from stillery.evaluate.metrics import difference, interval, score
+from stillery.evaluation.metrics import difference, interval, score
 
 
 def mapped(names: tuple[str, ...], task: str):

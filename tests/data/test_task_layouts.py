@@ -80,7 +80,7 @@ def test_tests_without_labels_are_for_submissions_only(glue):
     assert {name: len(examples) for name, examples in tests.items()} == {"MNLI-m": 4, "MNLI-mm": 4}
     assert tests["MNLI-mm"]["text"][0].as_py() == 'mismatched premise "0' and tests["MNLI-mm"].labels is None
     assert load_task_test("cola", glue)["CoLA"]["text"][3].as_py() == "cola test 3"
-    with pytest.raises(UserError, match="rte: no test part in RTE in the data folder"):
+    with pytest.raises(UserError, match="rte: no test split in RTE in the data folder"):
         load_task_test("rte", glue)
     with pytest.raises(UserError, match="imdb has no leaderboard"):
         load_task_test("imdb", glue)
@@ -163,17 +163,17 @@ def test_no_dev_file_and_no_train_file(tmp_path):
     )
     parts = load_task("qqp", data_dir=tmp_path)
     assert (len(parts.train), len(parts.dev)) == (36, 4)
-    assert "no dev file: 4 of the train rows are held out as the dev part" in parts.note
+    assert "no dev file: 4 of the train rows are held out as the dev split" in parts.note
     scored = load_task_to_score("qqp", TASKS["qqp"].labels, data_dir=tmp_path)
     assert scored.examples.ids == parts.dev.ids
     assert load_task_to_score("qqp", TASKS["qqp"].labels, "train", tmp_path).examples.ids == parts.train.ids
     write_parquet(tmp_path / "qnli" / "dev.parquet", question=["q", "r"], sentence=["s", "t"], label=[0, 1])
     assert len(load_task_to_score("qnli", TASKS["qnli"].labels, data_dir=tmp_path).examples) == 2
-    with pytest.raises(UserError, match=r"no train part in qnli in the data folder .* scored on it but not trained"):
+    with pytest.raises(UserError, match=r"no train split in qnli in the data folder .* scored on it but not trained"):
         load_task("qnli", data_dir=tmp_path)
-    with pytest.raises(UserError, match=r"qnli: no test part with labels in .* choose from dev"):
+    with pytest.raises(UserError, match=r"qnli: no test split with labels in .* choose from dev"):
         load_task_to_score("qnli", TASKS["qnli"].labels, "test", tmp_path)
-    with pytest.raises(UserError, match="no part 'tset'; did you mean 'test'"):
+    with pytest.raises(UserError, match="no split 'tset'; did you mean 'test'"):
         load_task_to_score("qnli", TASKS["qnli"].labels, "tset", tmp_path)
 
 

@@ -194,7 +194,7 @@ class _Hub(BaseHTTPRequestHandler):
 
 @pytest.fixture
 def hub(cache, monkeypatch, tmp_path) -> Iterator[dict[str, bytes]]:
-    """A hub on this machine that has SST-2, its training part in two files."""
+    """A hub on this machine that has SST-2, its training split in two files."""
     files = {}
     for name, labels in (
         ("train-00000-of-00002", [0, 1]),
@@ -232,7 +232,7 @@ def test_the_hub_is_asked_last_and_then_remembered(hub, monkeypatch):
 
 
 def test_a_hub_without_the_task_is_one_line(hub):
-    with pytest.raises(UserError, match="nyu-mll/glue has no dev, test, train part on the hub"):
+    with pytest.raises(UserError, match="nyu-mll/glue has no dev, test, train split on the hub"):
         load_task("cola")
     del hub["sst2/train-00001-of-00002.parquet"]
     with pytest.raises(UserError, match="nyu-mll/glue: 1 of the 2 files of train are there"):

@@ -20,7 +20,7 @@ def test_the_whole_job_from_python(tiny_teacher, reviews, tmp_path):
                            out=tmp_path / "small", **small)  # fmt: skip
     assert run.student == tmp_path / "small" / "student"
     assert run.metrics == json.loads((tmp_path / "small" / "metrics.json").read_text())
-    found = stillery.score(run.out, data=reviews, part="test", against=teacher.out)
+    found = stillery.evaluate(run.out, data=reviews, split="test", against=teacher.out)
     assert {name: run.metrics[name] for name in found} == found
     assert stillery.predict(run.out, data=reviews, out=tmp_path / "new.parquet") == 160
     assert pq.read_table(tmp_path / "new.parquet").num_rows == 160
@@ -46,7 +46,7 @@ def test_faults_are_exceptions_with_all_lines(tiny_teacher, tmp_path):
     )
     assert not (tmp_path / "x").exists()
     with pytest.raises(UserError, match="neither data"):
-        stillery.score(tiny_teacher)
+        stillery.evaluate(tiny_teacher)
     with pytest.raises(UserError, match="modle is not a setting"):
         stillery.finetune(modle=tiny_teacher, out=tmp_path / "x", data="a.csv", model=tiny_teacher)
 
@@ -54,7 +54,7 @@ def test_faults_are_exceptions_with_all_lines(tiny_teacher, tmp_path):
 @pytest.mark.parametrize("size", [0, -1])
 def test_batch_sizes_are_checked(tiny_teacher, reviews, tmp_path, size):
     with pytest.raises(UserError, match="batch size"):
-        stillery.score(tiny_teacher, data=reviews, batch_size=size)
+        stillery.evaluate(tiny_teacher, data=reviews, batch_size=size)
     with pytest.raises(UserError, match="batch size"):
         stillery.predict(tiny_teacher, data=reviews, out=tmp_path / "out.csv", batch_size=size)
     assert not list(tmp_path.iterdir())

@@ -15,7 +15,7 @@ from stillery.jobs.config.settings import Distill, Finetune, resolve
 
 METRICS = {
     "examples": 277,
-    "part": "dev",
+    "split": "dev",
     "metrics": {"accuracy": 61.3718, "f1": 50.0},
     "intervals": {"accuracy": (55.5, 66.9)},
     "teacher_metrics": {"accuracy": 64.2599},

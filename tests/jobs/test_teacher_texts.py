@@ -15,7 +15,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM, BartConfig
 
 from stillery.data.schema.examples import Examples
 from stillery.errors import UserError
-from stillery.evaluate.generate import Decoding, generate_ids
+from stillery.evaluation.generate import Decoding, generate_ids
 from stillery.jobs.config.settings import DataSettings, GenerationSettings
 from stillery.jobs.kinds.generation import teacher_texts as room
 from stillery.jobs.kinds.generation.reading import Reading

@@ -1,4 +1,4 @@
-"""Methods on the stacks of models that write text: which matches they have, and what is refused."""
+"""Methods on the stacks of models that generate text: which matches they have, and what is refused."""
 
 from __future__ import annotations
 

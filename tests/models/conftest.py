@@ -167,12 +167,12 @@ WRITERS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "qwen2": (Qwen2Config, _DECODER_SIZES | {"tie_word_embeddings": True}),
     "qwen3": (Qwen3Config, _DECODER_SIZES | {"head_dim": 10}),
 }
-"""Models that write text: encoder-decoders of 4 + 3 layers, decoders of 4; the gated T5's head is its own."""
+"""Models that generate text: encoder-decoders of 4 + 3 layers, decoders of 4; the gated T5's head is its own."""
 
 
 @pytest.fixture(scope="session")
 def make_writer() -> Make:
-    """Build a model that writes text; other options replace the kind's."""
+    """Build a model that generates text; other options replace the kind's."""
 
     def build(name: str, *, seed: int = 0, **options: Any) -> PreTrainedModel:
         kind, defaults = WRITERS[name]
@@ -194,7 +194,7 @@ def make_writer() -> Make:
 
 @pytest.fixture(scope="session", params=list(WRITERS))
 def writer(request: pytest.FixtureRequest, make_writer: Make, tokenizer: PreTrainedTokenizerBase) -> Loaded:
-    """A model that writes text, of each kind; no test changes it."""
+    """A model that generates text, of each kind; no test changes it."""
     model = make_writer(request.param)
     return Loaded(model=model, tokenizer=tokenizer, name=f"writer-{request.param}", missing=frozenset())
 

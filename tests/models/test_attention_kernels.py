@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from stillery.evaluate.inference_mode import evaluating
+from stillery.evaluation.inference_mode import evaluating
 from stillery.models.attention import for_any_length
 
 enabled = torch.backends.cuda.cudnn_sdp_enabled

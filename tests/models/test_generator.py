@@ -1,4 +1,4 @@
-"""A smaller model that writes text holds exactly what its origin says, stack by stack."""
+"""A smaller model that generates text holds exactly what its origin says, stack by stack."""
 
 from __future__ import annotations
 

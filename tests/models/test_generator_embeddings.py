@@ -1,4 +1,4 @@
-"""The embeddings of a smaller model that writes text: tied to its head or not, copied alone or with the rest."""
+"""The embeddings of a smaller model that generates text: tied to its head or not, copied alone or with the rest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The logits of models that write text: in the precision of their head, and nothing kept for a next token."""
+"""The logits of models that generate text: in the precision of their head, and nothing kept for a next token."""
 
 from __future__ import annotations
 

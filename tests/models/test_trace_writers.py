@@ -1,4 +1,4 @@
-"""What models that write text show of both stacks, against what transformers itself gives."""
+"""What models that generate text show of both stacks, against what transformers itself gives."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stillery.models.inputs import accepted_inputs
 from stillery.models.load import Loaded
 from stillery.models.outputs import Stack, Wanted
 from stillery.models.trace import trace
-from stillery.parts import distance, represent
+from stillery.parts import distance
 from stillery.parts import represent_relations as relations
 
 
@@ -133,7 +133,7 @@ def test_what_a_token_does_not_look_at_does_not_count(make_writer: Any) -> None:
     # Relations are made between as many heads as there are of keys and values.
     heads = {"query_relations": 4, "key_relations": 2, "value_relations": 2}
     for name, count in heads.items():
-        assert getattr(represent, name).extract(stack, 1).values.shape == (2, count, 4, 4)
+        assert getattr(relations, name).extract(stack, 1).values.shape == (2, count, 4, 4)
 
 
 @torch.no_grad()

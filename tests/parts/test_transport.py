@@ -7,10 +7,11 @@ import sys
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from stillery.parts.transport import transport_plan
+from stillery.parts.transport import Transport, transport_plan
 
 sizes = st.tuples(st.integers(1, 6), st.integers(1, 8))
 seeds = st.integers(0, 10_000)
@@ -94,3 +95,15 @@ def test_golden_6_never_dearer_than_the_block_map(student: int, each: int, seed:
     flow = transport_plan(cost, np.ones(student), np.ones(student * each))
     blocks = sum(cost[i, i * each : (i + 1) * each].sum() for i in range(student)) / (student * each)
     assert (flow * cost).sum() <= blocks + 1e-9
+
+
+def test_only_a_training_step_waits_for_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Guards measure in one process alone: a flow that waited for the others there would wait for ever."""
+    waited: list[torch.Tensor] = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", waited.append)
+    flow, distances = Transport(2, 3, plan=transport_plan), torch.rand(6)
+    alone = flow.eval()(distances, share=0.5)
+    assert not waited and float(alone.sum()) == pytest.approx(1)
+    torch.testing.assert_close(flow.train()(distances, share=0.5), alone)
+    assert len(waited) == 1

@@ -1,4 +1,4 @@
-"""Training of models that write text: T5 and BART, GPT-2 and Llama."""
+"""Training of models that generate text: T5 and BART, GPT-2 and Llama."""
 
 from __future__ import annotations
 
@@ -21,7 +21,6 @@ from stillery.models.family import stack_sizes
 from stillery.models.outputs import Wanted
 from stillery.overrides import Switches, switched
 from stillery.parts import represent_relations as relations
-from stillery.parts.choices import DIVERGENCES, PAIRINGS
 from stillery.parts.divergence import DIVERGENCES as PLAIN
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.stacks import on_stacks
@@ -33,6 +32,7 @@ from stillery.train.outputs import outputs_of
 from stillery.train.settings import Training
 from stillery.train.step_plan import pairs_of
 from stillery.train.teacher import LiveTeacher
+from stillery.words import words
 
 STRATEGIES = ("layer-forward", "layer-reverse", "layer-all-to-one", "layer-random")
 METHODS: dict[str, dict[str, Any]] = {
@@ -168,7 +168,7 @@ def test_layer_forward_of_a_decoder_leaves_the_embedding_out(family: str) -> Non
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", DIVERGENCES)
+@pytest.mark.parametrize("name", words("divergence"))
 def test_predictions_are_matched_on_scored_tokens(name: str, family: str) -> None:
     student, teacher = writer(family, seed=1), writer(family, seed=2)
     batch = batch_of(texts(family), pad_to=4)
@@ -366,7 +366,7 @@ def test_prompts_are_never_scored() -> None:
 
 
 @pytest.mark.parametrize("family", ["t5", "gpt2"])
-@pytest.mark.parametrize("pairing", PAIRINGS)
+@pytest.mark.parametrize("pairing", words("pairing"))
 def test_every_pairing_on_every_stack(pairing: str, family: str) -> None:
     student, teacher = writer(family, width=8, seed=1), writer(family, layers=4, seed=2)
     recipe = switched(methods.build("layer-forward"), Switches(pair=pairing), "layer-forward")

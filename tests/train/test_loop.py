@@ -77,7 +77,7 @@ def test_the_weights_of_a_transport_start_anew_in_every_epoch_where_the_method_s
     data: TrainingData,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Six steps of two epochs, all of them in the stage of layers or in the only one."""
+    """Six steps of two epochs, all of them in the hidden-state stage or in the only one."""
     equal: list[set[bool]] = []
     after_step = Objective.after_step
 

@@ -17,12 +17,12 @@ from stillery.models.family import Sizes, sizes
 from stillery.models.load import Loaded
 from stillery.overrides import Switches, switched
 from stillery.parts import divergence, pair
-from stillery.parts.choices import DISTANCES, DIVERGENCES, PAIRINGS, REDUCTIONS, REPRESENTATIONS
 from stillery.recipe import Clock, Recipe
 from stillery.train.check import check_stages
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher
+from stillery.words import words
 
 StudentOf = Callable[..., PreTrainedModel]
 MATCHING = [name for name in methods.names() if any(stage.matches for stage in methods.build(name).stages)]
@@ -77,12 +77,12 @@ def test_every_switch_on_every_method(
     name: str, width: int | None, student_of: StudentOf, teacher: Loaded, teacher_sizes: Sizes, batch: Batch
 ) -> None:
     tried = (
-        [Switches(pair=value) for value in PAIRINGS]
-        + [Switches(represent=value) for value in REPRESENTATIONS]
-        + [Switches(distance=value) for value in DISTANCES]
-        + [Switches(reduction=value) for value in REDUCTIONS]
-        + [Switches(pair=value, represent="pool", distance="contrastive") for value in PAIRINGS]
-        + [Switches(pair=value, represent="attention", distance="kl") for value in PAIRINGS]
+        [Switches(pair=value) for value in words("pairing")]
+        + [Switches(represent=value) for value in words("representation")]
+        + [Switches(distance=value) for value in words("distance")]
+        + [Switches(reduction=value) for value in words("reduction")]
+        + [Switches(pair=value, represent="pool", distance="contrastive") for value in words("pairing")]
+        + [Switches(pair=value, represent="attention", distance="kl") for value in words("pairing")]
         + [Switches(schedule=value) for value in ("joint", "sequential")]
     )
     student = student_of(2, width=width, heads=4)
@@ -142,7 +142,7 @@ def test_switches_change_what_they_say() -> None:
     assert stage.prediction is not None and stage.prediction.divergence is divergence.tvd
     assert not stage.prediction.square
     assert switched(plain, Switches(), "x") == plain
-    for name in DIVERGENCES:
+    for name in words("divergence"):
         assert switched(plain, Switches(divergence=name), "x").stages[0].prediction.divergence  # type: ignore[union-attr]
 
 

@@ -1,4 +1,4 @@
-"""Tiny models that write text, and made-up texts for them, ragged on both sides."""
+"""Tiny models that generate text, and made-up texts for them, ragged on both sides."""
 
 from __future__ import annotations
 

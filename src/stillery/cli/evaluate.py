@@ -22,7 +22,7 @@ def evaluate(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     settings: dict[str, Any],
     against: Annotated[str | None, typer.Option(help="A teacher to compare with.", rich_help_panel=Panel.FIRST)] = None,
-    part: Annotated[
+    split: Annotated[
         str | None,
         typer.Option(
             help="train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]",
@@ -32,7 +32,7 @@ def evaluate(
     submission: Annotated[
         Path | None,
         typer.Option(
-            help="Folder for predictions on a GLUE task's test part, in the leaderboard's format.",
+            help="Folder for predictions on a GLUE task's test split, in the leaderboard's format.",
             rich_help_panel=Panel.OUTPUT,
         ),
     ] = None,
@@ -40,7 +40,14 @@ def evaluate(
         Path | None,
         typer.Option(help="File for every example and what the model made of it.", rich_help_panel=Panel.OUTPUT),
     ] = None,
+    part: Annotated[str | None, typer.Option(hidden=True, help="What --split was called before.")] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
+    per_class: Annotated[
+        bool,
+        typer.Option(
+            "--per-class", help="Show precision, recall and F1 of each class too.", rich_help_panel=Panel.OUTPUT
+        ),
+    ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
@@ -54,7 +61,7 @@ def evaluate(
             inputs=as_trained(model, settings, option_name),
             against=against,
             theirs=None if against is None else reading_of(against, settings, option_name),
-            split=part,
+            split=split if part is None else part,
             batch_size=batch_size,
             submission=submission,
             predictions=predictions,
@@ -63,4 +70,4 @@ def evaluate(
     if json:
         print_json(found)
     else:
-        show_evaluation(found)
+        show_evaluation(found, per_class=per_class)

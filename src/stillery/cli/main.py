@@ -22,6 +22,8 @@ from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
 from stillery.cli.tasks import tasks
 from stillery.errors import Interrupted, Stopped, UserError
+from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
+from stillery.setting import option_name
 
 __all__ = ["app", "main"]
 
@@ -67,6 +69,18 @@ def _fail(lines: Sequence[str], code: int) -> NoReturn:
     sys.exit(code)
 
 
+def _usage(error: Any) -> str:
+    """The line of a wrong command; an option of another library leads to the one that is meant."""
+    option = getattr(error, "option_name", None) or ""
+    name = option.lstrip("-").replace("-", "_")
+    known = {each.name for each in error.ctx.command.params} if error.ctx is not None else set()
+    if OTHER_NAMES.get(name) in known:
+        return f"No such option: {option}: it is called {option_name(OTHER_NAMES[name])} here"
+    if name in REASONS:
+        return f"No such option: {option}: {REASONS[name]}"
+    return " ".join(error.format_message().split())
+
+
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends with one line per error and exit code 2, never with a traceback."""
     # Bars and warnings of other libraries would break ours.
@@ -83,7 +97,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except Interrupted as stopped:
         _fail([str(stopped)], _INTERRUPTED)
     except _USAGE_ERROR as error:
-        _fail([" ".join(error.format_message().split())], 2)
+        _fail([_usage(error)], 2)
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     except BrokenPipeError:

@@ -19,7 +19,7 @@ from stillery.setting import Panel, choices_of, kind_of, option_name, panel_of
 
 __all__ = ["ONLY_TEXT", "OWN_TASK", "as_searched", "as_trained_else", "method_options", "with_settings"]
 
-ONLY_TEXT = ", if it writes text"
+ONLY_TEXT = ", if it generates text"
 OWN_TASK = "; of a task new to it the task's"
 
 

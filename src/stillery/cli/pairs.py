@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -20,7 +21,7 @@ def pairs(
     teacher_layers: Annotated[int | None, typer.Option(help="Layers of the teacher.", min=1)] = None,
     teacher: Annotated[
         str | None,
-        typer.Option(help="The teacher, instead of its layers; a pairing that asks how alike layers are needs it."),
+        typer.Option(help="The teacher, instead of its layers; needed by --pair similar."),
     ] = None,
     pair: Annotated[
         str | None,
@@ -59,7 +60,7 @@ def pairs(
 ) -> None:
     """Show which student layer meets which teacher layer: 1-based, 0 is the embedding."""
     from stillery.cli.options import method_options
-    from stillery.errors import ErrorList, UserError
+    from stillery.errors import ErrorList
     from stillery.jobs.config.run_file import ask_method
     from stillery.recipe import Clock
 
@@ -69,79 +70,86 @@ def pairs(
     if layers is None:
         errors.add("--layers is not given: how many layers should the student have?")
     errors.raise_any()
-    assert layers is not None
     given: dict[str, Any] = {"method": method, "pair": pair, "recipe": recipe, "options": method_options(option or [])}
     asked, clock = ask_method(given), Clock(seed=seed, epoch=epoch - 1)
-    name = asked.recipe or asked.method
-    if teacher is not None:
-        if kind is not None or teacher_decoder_layers is not None:
-            raise UserError(
-                "--kind and --teacher-decoder-layers: a --teacher says by itself what it is; leave them out"
-            )
-        found = _of_models(teacher, layers, decoder_layers, width, heads, init, data, task, asked, clock)
-        _show(name, *found, clock, as_json=json)
-        return
-    models = {"--width": width, "--heads": heads, "--init": init, "--data": data, "--task": task}
-    for what in (what for what, value in models.items() if value is not None):
-        raise UserError(f"{what} is for a student of a --teacher, and only its --teacher-layers are given")
-    assert teacher_layers is not None
-    found = _of_depths(layers, teacher_layers, decoder_layers, teacher_decoder_layers, kind or "encoder", asked)
-    _show(name, *found, clock, as_json=json)
+    request = _Request(
+        asked=asked, clock=clock, layers=layers or 0, decoder_layers=decoder_layers, teacher=teacher, kind=kind,
+        teacher_layers=teacher_layers, teacher_decoder_layers=teacher_decoder_layers, width=width, heads=heads,
+        init=init, data=data, task=task,
+    )  # fmt: skip
+    found = _of_depths(request) if teacher is None else _of_models(request)
+    _show(asked.recipe or asked.method, *found, clock, as_json=json)
 
 
-def _of_models(
-    teacher: str,
-    layers: int,
-    decoder_layers: int | None,
-    width: int | None,
-    heads: int | None,
-    init: str | None,
-    data: Path | None,
-    task: str | None,
-    asked: Any,
-    clock: Any,
-) -> tuple[Any, dict[Any, tuple[int, int]], str]:
-    """The recipe for a teacher and a student of it, how deep their stacks are, and their kind."""
+@dataclass(frozen=True, kw_only=True)
+class _Request:
+    """Whose layers are to be paired: a student and a teacher by their depths, or a teacher and a student of it."""
+
+    asked: Any
+    clock: Any
+    layers: int
+    decoder_layers: int | None
+    teacher: str | None
+    teacher_layers: int | None
+    teacher_decoder_layers: int | None
+    kind: str | None
+    width: int | None
+    heads: int | None
+    init: str | None
+    data: Path | None
+    task: str | None
+
+
+Found = tuple[Any, dict[Any, tuple[int, int]], str]
+"""The recipe, the depths of student and teacher by stack, and which stacks the models have."""
+
+
+def _of_models(request: _Request) -> Found:
+    """The recipe for a teacher and a student of it."""
     from stillery.errors import UserError
     from stillery.jobs.config.settings import DataSettings, StudentSettings
     from stillery.jobs.model_pairs import meeting
     from stillery.progress import say
 
-    if data is not None and task is not None:
+    if request.kind is not None or request.teacher_decoder_layers is not None:
+        raise UserError("--kind and --teacher-decoder-layers: a --teacher says by itself what it is; leave them out")
+    if request.data is not None and request.task is not None:
         raise UserError("both --data and --task are given: give one")
-    student = StudentSettings(layers=layers, decoder_layers=decoder_layers, width=width, heads=heads, init=init)
+    student = StudentSettings(
+        layers=request.layers, decoder_layers=request.decoder_layers, width=request.width, heads=request.heads,
+        init=request.init,
+    )  # fmt: skip
     texts = None
-    if data is not None or task is not None:
-        texts = DataSettings(data=None if data is None else str(data), task=task)
-    found = meeting(teacher, student, asked, texts, clock)
+    if request.data is not None or request.task is not None:
+        texts = DataSettings(data=None if request.data is None else str(request.data), task=request.task)
+    assert request.teacher is not None
+    found = meeting(request.teacher, student, request.asked, texts, request.clock)
     for note in found.notes:
         say(note)
     return found.recipe, dict(found.depths), found.kind
 
 
-def _of_depths(
-    layers: int,
-    teacher_layers: int,
-    decoder_layers: int | None,
-    teacher_decoder_layers: int | None,
-    kind: str,
-    asked: Any,
-) -> tuple[Any, dict[Any, tuple[int, int]], str]:
+def _of_depths(request: _Request) -> Found:
     """The same where only depths and a kind are given."""
     from stillery.errors import UserError
     from stillery.jobs.recipe import chosen_recipe
     from stillery.similarity_pairing import asks
     from stillery.stacks import on_stacks
 
-    if kind != "encoder-decoder" and (decoder_layers or teacher_decoder_layers):
+    models = {"--width": request.width, "--heads": request.heads, "--init": request.init, "--data": request.data,
+              "--task": request.task}  # fmt: skip
+    for what in (what for what, value in models.items() if value is not None):
+        raise UserError(f"{what} is for a student of a --teacher, and only its --teacher-layers are given")
+    kind, ours, theirs = request.kind or "encoder", request.layers, request.teacher_layers or 0
+    if kind != "encoder-decoder" and (request.decoder_layers or request.teacher_decoder_layers):
         raise UserError(
             "--decoder-layers and --teacher-decoder-layers are for --kind encoder-decoder; others have one stack"
         )
-    first, decoder = (layers, teacher_layers), (decoder_layers or layers, teacher_decoder_layers or teacher_layers)
-    for name, (ours, theirs) in (("--layers", first), ("--decoder-layers", decoder)):
-        if ours > theirs:
-            raise UserError(f"{name} {ours}: a student cannot be deeper than its teacher of {theirs} layers")
-    recipe = on_stacks(chosen_recipe(asked, None), kind)
+    first, decoder = (ours, theirs), (request.decoder_layers or ours, request.teacher_decoder_layers or theirs)
+    for name, (student, teacher) in (("--layers", first), ("--decoder-layers", decoder)):
+        if student > teacher:
+            raise UserError(f"{name} {student}: a student cannot be deeper than its teacher of {teacher} layers")
+    recipe = on_stacks(chosen_recipe(request.asked, None), kind)
     for match in (match for stage in recipe.stages for match in stage.matches if asks(match)):
         raise UserError(
             f"match {match.name}: which layers meet depends on how alike they are: give the --teacher itself"

@@ -20,7 +20,7 @@ def predict(
     model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
     data: Annotated[
         Path,
-        typer.Option(help="A CSV, TSV, JSON Lines, Parquet, CoNLL or text file.", rich_help_panel=Panel.FIRST),
+        typer.Option(help="A CSV, TSV, JSON, Parquet, Excel, CoNLL or text file.", rich_help_panel=Panel.FIRST),
     ],
     out: Annotated[
         Path, typer.Option(help="File to write; its suffix decides the format.", rich_help_panel=Panel.FIRST)
@@ -43,11 +43,25 @@ def predict(
             rich_help_panel=Panel.DATA,
         ),
     ] = None,
+    encoding: Annotated[
+        str | None,
+        typer.Option(
+            help="Encoding of a text file, such as latin-1 or utf-16.  [default: UTF-8]", rich_help_panel=Panel.DATA
+        ),
+    ] = None,
+    skip_empty: Annotated[
+        bool | None,
+        typer.Option(
+            "--skip-empty/--no-skip-empty",
+            help="Leave out rows with no text, which are errors otherwise.",
+            rich_help_panel=Panel.DATA,
+        ),
+    ] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
     source: Annotated[
         str | None,
         typer.Option(
-            help="Column to write from, for a model that writes text.  [default: found by name]",
+            help="Column to write from, for a model that generates text.  [default: found by name]",
             rich_help_panel=Panel.GENERATION,
         ),
     ] = None,
@@ -67,15 +81,15 @@ def predict(
     ] = None,
     settings: dict[str, Any],
 ) -> None:
-    """Label new text, or have a model that writes text write: every row of a file with what is added to it.
+    """Write every row of a file with what a model predicts for it.
 
     A classifier adds its prediction and probabilities, a token classifier its prediction for each word, a model that
-    writes text its output.
+    generates text its output.
     """
     from stillery.jobs.predict import run_predict
 
     rows = run_predict(
         model, data, out, batch_size=batch_size, text=text, text_pair=text_pair, max_length=max_length, source=source,
-        prompt=prompt, prefix=prefix, **settings,
+        prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty, **settings,
     )  # fmt: skip
     print(f"{rows} rows written to {out}")

@@ -35,19 +35,24 @@ def load_line(folder: object, *, custom_head: bool = False, writes: str | None =
     return f'AutoModel{head.ending}.from_pretrained("{folder}")'
 
 
-def show_evaluation(metrics: Mapping[str, Any]) -> None:
-    """Print an evaluation for a person."""
-    part = f" {metrics['part']}" if "part" in metrics else ""
-    print(f"{metrics['task']}: {metrics['examples']}{part} examples")
+def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> None:
+    """Print an evaluation for a person; with `per_class` a line for each class too."""
+    # A finished run of before calls it a part.
+    split = metrics.get("split", metrics.get("part"))
+    print(f"{metrics['task']}: {metrics['examples']}{f' {split}' if split else ''} examples")
     for name, value in metrics["metrics"].items():
         bounds = metrics["intervals"].get(name)
         between = f"  (95%: {bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
         teacher = metrics.get("teacher_metrics", {}).get(name)
         beside = f"   teacher {teacher:.2f}" if teacher is not None else ""
         print(f"  {name:<10} {value:6.2f}{between}{beside}")
-    for part, beside in metrics.get("also", {}).items():
+    if per_class:
+        _show_classes(metrics.get("per_class", {}))
+    if "absent_note" in metrics and "f1_macro" in metrics["metrics"]:
+        print(f"  {metrics['absent_note']}")
+    for split, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
-        print(f"  {part} ({beside['examples']} examples): {values}")
+        print(f"  {split} ({beside['examples']} examples): {values}")
     _show_entities(metrics)
     _show_written(metrics)
     for signature in metrics.get("signatures", {}).values():
@@ -69,6 +74,21 @@ def _show_entities(metrics: Mapping[str, Any]) -> None:
     for name, one in metrics.get("types", {}).items():
         low, high = one["interval"]
         print(f"  {name:<10} {one['f1']:6.2f}  (95%: {low:.2f} to {high:.2f})   f1 of {one['entities']} entities")
+
+
+def _show_classes(classes: Mapping[str, Mapping[str, float]]) -> None:
+    """Print precision, recall and F1 of each class, the rarest last."""
+    if not classes:
+        print("  no classes: the labels are scores, or texts")
+        return
+    width = min(max(map(len, ["class", *classes])), 30)
+    print(f"  {'class':<{width}}  precision  recall      f1  examples")
+    for name, found in sorted(classes.items(), key=lambda item: -item[1]["examples"]):
+        shown = name if len(name) <= width else f"{name[: width - 3]}..."
+        print(
+            f"  {shown:<{width}}  {found['precision']:9.2f}  {found['recall']:6.2f}  {found['f1']:6.2f}  "
+            f"{found['examples']:8d}"
+        )
 
 
 def _show_written(metrics: Mapping[str, Any]) -> None:
@@ -96,12 +116,13 @@ def _search(decoding: Mapping[str, Any]) -> str:
 
 
 def _show_training(training: Mapping[str, Any]) -> None:
-    """Print the dev part's main metric at the best and at the last scoring."""
+    """Print the dev split's main metric at the best and at the last scoring."""
     best, last = training.get("dev_best"), training.get("dev_last")
     if best and last:
         name = next(iter(best))
         kept = f"kept: step {training['kept_step']} of {training['steps']}"
-        print(f"  dev {name}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
+        few = f" (of {training['dev_samples']} examples)" if "dev_samples" in training else ""
+        print(f"  dev {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
 
 
 def show_result(result: Result) -> None:

@@ -61,7 +61,7 @@ def fetch(
         print_json(fetched)
         return
     for task in fetched:
-        print(f"{task['name']}: {', '.join(task['parts'])} from {task['where']}")
+        print(f"{task['name']}: {', '.join(task['splits'])} from {task['where']}")
 
 
 @tasks.command(cls=Command)
@@ -96,5 +96,5 @@ def _facts(task: dict[str, Any]) -> str:
     facts = [", ".join(task["metrics"])]
     if task["out_of_domain_for"]:
         facts.append(f"out of domain for {task['out_of_domain_for']} models")
-    parts = f"{', '.join(task['parts'])} from {task['found']}" if task["found"] else "not on this machine"
+    parts = f"{', '.join(task['splits'])} from {task['found']}" if task["found"] else "not on this machine"
     return "; ".join([*facts, f"data: {parts}"])

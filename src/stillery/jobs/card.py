@@ -87,7 +87,7 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
         title=title,
         facts=[shortened(line, values) for line in lines],
         examples=metrics["examples"],
-        split=metrics["part"],
+        split=metrics["split"],
         rows=_rows(metrics),
         notes=[*facts.notes(metrics), *agreement],
         job=named["job"],
@@ -129,7 +129,7 @@ def _header(facts: Facts, metrics: Mapping[str, Any], title: str, *, library: st
                 # In words, as the rows may have been drawn or split here.
                 dataset_name=facts.data,
                 dataset_config=hub.folder,
-                dataset_split=metrics["part"],
+                dataset_split=metrics["split"],
                 metric_type=name,
                 metric_value=round(value, 2),
             )

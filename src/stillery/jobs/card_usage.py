@@ -90,7 +90,7 @@ def generation_usage(
 
     Args:
         layout: `decoder` or `encoder-decoder`.
-        decoding: the search, by the names of `stillery.evaluate.generate.Decoding`.
+        decoding: the search, by the names of `stillery.evaluation.generate.Decoding`.
         max_source: tokens of a source, which an encoder-decoder cuts.
         prompt: what a decoder goes on from, with {source} in it.
         prefix: what stands before each source of an encoder-decoder.

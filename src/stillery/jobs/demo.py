@@ -28,7 +28,7 @@ STUDENTS = {
 
 _TASK, _MODEL, _LAYERS = "rotten-tomatoes", "minilm-l6", 3
 
-# Steps of 32 sentences that fit the time on two cores: the whole training part once for the teacher, 5,120 sentences
+# Steps of 32 sentences that fit the time on two cores: the whole training split once for the teacher, 5,120 sentences
 # for each student. A run this short wants a higher rate than the five-epoch default.
 _FULL = {"teacher": 214, "student": 160}
 _FAST = {"teacher": 40, "student": 20}

@@ -11,6 +11,7 @@ from stillery.jobs.config.resolved import resolved_method, resolved_student
 from stillery.jobs.config.settings import Asked, Distill
 from stillery.jobs.fingerprints import distill_fingerprints
 from stillery.jobs.finish import Result
+from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.prepare import (
     Context,
@@ -162,8 +163,14 @@ _CHECKS = (
 )
 
 
-def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None) -> Prepared:
-    """Load and check everything; all errors are reported together. `own` is a recipe made in Python."""
+def prepare_distill(
+    asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None, given: FromPython | None = None
+) -> Prepared:
+    """Load and check everything; all errors are reported together.
+
+    `own` is a recipe made in Python, `given` what else a run is given there.
+    """
+    given = given or FromPython()
     found = checked(asked, _CHECKS, out, own)
     run, kind, read, teacher, student = found.run, found.kind, found.read, found.model, found.student
     recipe, settings = found.recipe, found.student_settings
@@ -173,7 +180,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
     check_fingerprints(run.fingerprints, prints)
     resolved = dataclasses.replace(run, student=settings, method=resolved_method(run.method), fingerprints=prints)
     return Prepared(
-        run=kind.written_out(resolved, found.encoding),
+        run=given.named(kind.written_out(resolved, found.encoding)),
         kind=kind,
         read=read,
         encoding=found.encoding,
@@ -193,6 +200,7 @@ def prepare_distill(asked: Asked[Distill], out: Path | None = None, own: Recipe 
         paper="a recipe of its own" if run.method.recipe else methods.find(run.method.method).paper,
         pairs=_pairs(recipe.stages, found),
         notes=found.notes,
+        from_python=given,
     )
 
 
@@ -213,6 +221,13 @@ def _pairs(stages: tuple[Stage, ...], context: Context) -> dict[str, Pairs]:
     return found
 
 
-def run_distill(asked: Asked[Distill], out: Path, *, resume: bool = False, recipe: Recipe | None = None) -> Result:
-    """Distil and write the run folder; `recipe` is one made in Python."""
-    return carry_out(prepare_distill(asked, out, recipe), out, resume=resume)
+def run_distill(
+    asked: Asked[Distill],
+    out: Path,
+    *,
+    resume: bool = False,
+    recipe: Recipe | None = None,
+    given: FromPython | None = None,
+) -> Result:
+    """Distil and write the run folder; `recipe` is one made in Python, `given` what else a run is given there."""
+    return carry_out(prepare_distill(asked, out, recipe, given), out, resume=resume)

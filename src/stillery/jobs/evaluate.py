@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from stillery.errors import ErrorList, UserError
-from stillery.evaluate.inference_mode import to_device
+from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.custom_metric import check_metric, with_metrics
+from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.kinds.refuse import refuse
@@ -37,6 +39,7 @@ class Request:
         batch_size: examples at a time.
         submission: a folder for predictions on a GLUE task's unlabelled test split, in the leaderboard's format.
         predictions: a file for every example and its predictions.
+        metric: a metric of the user's own, given in Python.
     """
 
     model: str
@@ -47,6 +50,7 @@ class Request:
     batch_size: int = 64
     submission: Path | None = None
     predictions: Path | None = None
+    metric: MetricFunction | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -73,9 +77,9 @@ def run_evaluate(request: Request) -> dict[str, Any]:
     answers = _answers(ready, first)
     if request.predictions is not None:
         kind.write_answers(request.predictions, first, *answers)
-    found = kind.evaluation(first, *answers)
+    found = with_metrics(request.metric, kind, first, answers, kind.evaluation(first, *answers))
     if first.split is not None:
-        found["part"] = first.split
+        found["split"] = first.split
     if scoring.notes:
         found["notes"] = list(scoring.notes)
     if scoring.more:
@@ -115,6 +119,9 @@ def _ready(request: Request) -> _Ready:
         with errors.catch():
             models = [(model, inputs), *([(teacher, request.theirs or inputs)] if teacher is not None else [])]
             encodings = kind.readers(scoring, models)
+    if request.metric is not None and scoring is not None:
+        with errors.catch():
+            check_metric(kind, scoring.scored)
     if request.submission is not None:
         with errors.catch():
             submit = _submission(kind, inputs, request.submission)

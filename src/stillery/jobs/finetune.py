@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from functools import partial
 from pathlib import Path
 
 from stillery.jobs.config.settings import Asked, Finetune
 from stillery.jobs.fingerprints import data_fingerprint
 from stillery.jobs.finish import Result
+from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.find import kind_to_train
 from stillery.jobs.prepare import (
     Context,
@@ -69,8 +71,9 @@ _CHECKS = (
 )
 
 
-def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepared:
-    """Load and check everything; all errors are reported together."""
+def prepare_finetune(asked: Asked[Finetune], out: Path | None = None, given: FromPython | None = None) -> Prepared:
+    """Load and check everything; all errors are reported together. `given` is what a run is given in Python."""
+    given = given or FromPython()
     found = checked(asked, _CHECKS, out)
     run, kind, read, model = found.run, found.kind, found.read, found.model
     assert kind is not None and read is not None and model is not None
@@ -78,7 +81,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
     check_fingerprints(run.fingerprints, prints)
     new = sorted(model.missing)
     return Prepared(
-        run=kind.written_out(dataclasses.replace(run, fingerprints=prints), found.encoding),
+        run=given.named(kind.written_out(dataclasses.replace(run, fingerprints=prints), found.encoding)),
         kind=kind,
         read=read,
         encoding=found.encoding,
@@ -88,12 +91,14 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None) -> Prepare
         stages=(Stage(),),
         origin=(f"weights of {run.model}", *([f"new (random): {', '.join(new)}"] if new else [])),
         notes=found.notes,
+        from_python=given,
     )
 
 
-def run_finetune(asked: Asked[Finetune], out: Path, *, resume: bool = False) -> Result:
-    """Fine-tune and write the run folder."""
-    prepared = prepare_finetune(asked, out)
+def run_finetune(asked: Asked[Finetune], out: Path, *, resume: bool = False, given: FromPython | None = None) -> Result:
+    """Fine-tune and write the run folder; `given` is what a run is given in Python."""
+    prepare = partial(prepare_finetune, given=given)
+    prepared = prepare(asked, out)
     if not asked.run.restart.restarts:
         return carry_out(prepared, out, resume=resume)
-    return until_it_learns(asked, prepared, out, prepare_finetune, resume=resume)
+    return until_it_learns(asked, prepared, out, prepare, resume=resume)

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from transformers import PreTrainedModel
 
-from stillery.evaluate.cost import cost
-from stillery.evaluate.inference_mode import device_of
+from stillery.evaluation.cost import cost
+from stillery.evaluation.inference_mode import device_of
 from stillery.jobs.card import Facts, card, layer_counts
+from stillery.jobs.custom_metric import with_metrics
 from stillery.jobs.kinds.base import Answers, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared
+from stillery.jobs.result import Result
 from stillery.jobs.run_folder import write_json
 from stillery.models.export import export
 from stillery.models.load import Loaded
@@ -25,15 +26,6 @@ from stillery.train.loop import Outcome
 __all__ = ["Result", "finish"]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Result:
-    """A finished run: its folder, the folder of the model it made, and its metrics."""
-
-    out: Path
-    student: Path
-    metrics: dict[str, Any]
-
-
 def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, outcome: Outcome) -> Result:
     """Score the model on test where it can be, else on dev, and write everything a run folder holds.
 
@@ -43,11 +35,12 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     kind, teacher, model = prepared.kind, prepared.teacher, folded(model)
     scored, tokenised = data.splits.get("test", data.splits["dev"])
     student, theirs = _both(prepared, model, scored, tokenised)
-    metrics = kind.evaluation(scored, student, theirs) | {"part": scored.split}
+    metrics = _evaluation(prepared, scored, (student, theirs)) | {"split": scored.split}
     more = {name: split for name, split in data.splits.items() if name not in ("dev", "test")}
     if more:
         metrics["also"] = {
-            name: kind.evaluation(one, *_both(prepared, model, one, tokens)) for name, (one, tokens) in more.items()
+            name: _evaluation(prepared, one, _both(prepared, model, one, tokens))
+            for name, (one, tokens) in more.items()
         }
     own = kind.finishing(prepared, data, model)
     metrics |= own.metrics
@@ -70,12 +63,21 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         teacher=teacher.model if teacher else None,
     )
     metrics |= _training(outcome) | dict(data.record)
+    samples = prepared.run.training.dev_samples
+    if samples is not None and samples < len(data.splits["dev"][0].examples):
+        metrics["training"]["dev_samples"] = samples
     if start is not None:
         metrics["start"] = start
     kind.write_answers(out / "predictions.parquet", scored, student, theirs)
     write_json(out / "metrics.json", metrics)
     discard(out)
     return Result(out=out, student=out / "student", metrics=metrics)
+
+
+def _evaluation(prepared: Prepared, scored: Scored, answers: tuple[Answers, Answers | None]) -> dict[str, Any]:
+    """The metrics of a split, with those of the user's own."""
+    found = prepared.kind.evaluation(scored, *answers)
+    return with_metrics(prepared.from_python.metric, prepared.kind, scored, answers, found)
 
 
 def _both(prepared: Prepared, model: PreTrainedModel, scored: Scored, tokenised: Any) -> tuple[Answers, Answers | None]:
@@ -104,6 +106,8 @@ def _training(outcome: Outcome) -> dict[str, Any]:
         "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
         "dev_best": outcome.best, "dev_last": outcome.last,
     }  # fmt: skip
+    if outcome.stopped_by is not None:
+        found["stopped_by"] = outcome.stopped_by
     if outcome.store_choices:
         found |= {"teacher_store_seconds": outcome.store_seconds, "teacher_store": outcome.store_choices}
     warnings = {} if outcome.warnings is None else {"warnings": outcome.warnings}

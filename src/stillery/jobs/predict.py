@@ -8,7 +8,7 @@ from typing import Any
 
 from stillery.data.readers.writer import write_rows
 from stillery.errors import ErrorList
-from stillery.evaluate.inference_mode import to_device
+from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.run_file import trained_reading, trained_search
 from stillery.jobs.config.settings import (
     DataSettings,

@@ -124,13 +124,14 @@ def fits_the_kind(context: Context) -> None:
     refuse_asked(context.kind, context.asked, context.errors)
 
 
-@needs("kind", settings=tuple(EXAMPLES))
+@needs("kind", settings=(*EXAMPLES, "metric", "class_weights"))
 def reads_its_data(context: Context) -> None:
     """The splits can be read, and drawn and changed as the conditions say."""
     assert context.kind is not None
     teacher = context.model if isinstance(context.run, Distill) else None
     read = context.kind.read(context.run.inputs, teacher)
-    context.read, context.conditions = context.kind.under(context.run.condition, read)
+    under, context.conditions = context.kind.under(context.run.condition, read)
+    context.read = context.kind.measured(under, context.run.training)
 
 
 def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:

@@ -8,18 +8,25 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from stillery.data.schema.subsets import draw_samples
 from stillery.jobs.calibration import Calibration
 from stillery.jobs.config.settings import Distill, Finetune
+from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.base import Kind, Read, Scored
 from stillery.jobs.student_start import TRIED, Chosen, Starts
 from stillery.models.family import sizes, stacks_of
 from stillery.models.load import Loaded
 from stillery.models.projected_head import exported_parameters
+from stillery.progress import say
 from stillery.recipe import Pairs, Stage
 from stillery.train.data import Trainable
 from stillery.train.on_policy import OnPolicy
 
-__all__ = ["Data", "Prepared", "tokenised"]
+__all__ = ["Data", "Prepared", "scored_while_training", "tokenised"]
+
+
+FEW = 10
+"""A split of fewer examples is warned about: the 95% interval of an accuracy is then 50 points wide or more."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -51,6 +58,7 @@ class Prepared:
     starts: Starts | None = None
     start: Chosen | None = None
     calibration: Calibration | None = None
+    from_python: FromPython = field(default_factory=FromPython)
 
     @property
     def drop_start(self) -> bool:
@@ -82,7 +90,7 @@ class Prepared:
             *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
         ]
         if self.layers_teacher is not None:
-            lines.append(f"teacher of the stage of layers: {self.layers_teacher.name}")
+            lines.append(f"teacher of the hidden-state stage: {self.layers_teacher.name}")
         for name, pairs in self.pairs.items():
             lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
         return lines
@@ -99,8 +107,15 @@ class Prepared:
         ]
         if splits.note:
             lines.append(f"data: {splits.note}")
+        few = {"dev": splits.dev, "test": splits.test}
+        named = [f"{name} has {_counted(len(some))}" for name, some in few.items() if some and len(some) < FEW]
+        if named:
+            lines.append(
+                f"warning: {' and '.join(named)}: scores on so few say little (see their 95% intervals); add rows, or "
+                "give splits of your own"
+            )
         if self.texts is not None:
-            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the stage of layers")
+            lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the hidden-state stage")
         return lines
 
     def said_origin(self, what: str = "student") -> list[str]:
@@ -115,6 +130,10 @@ class Prepared:
         depth = settings.layers or self.run.student.layers
         run = replace(self.run, student=replace(settings, layers=depth))
         return replace(self, run=run, model=student.model, origin=student.origin, starts=None, start=chosen)
+
+
+def _counted(examples: int) -> str:
+    return f"{examples} example{'' if examples == 1 else 's'}"
 
 
 _TO_BE_TRIED = f"student: start to be chosen by a short trial of {', '.join(TRIED)} (--init auto)"
@@ -143,3 +162,19 @@ def tokenised(prepared: Prepared) -> Data:
         texts = (prepared.texts_encoding or encoding).data(prepared.texts, tokenizer, "supplementary")
     splits = {name: (one, encoding.data(one.examples, tokenizer, name)) for name, one in read.scored.items()}
     return Data(train=train, texts=texts, splits=splits, record={} if rewritten is None else rewritten[1])
+
+
+def scored_while_training(prepared: Prepared, data: Data) -> Data:
+    """The splits with the dev examples that are scored during training: all of them, or as many as are asked for.
+
+    Which they are depends on `--sample-seed` alone, so that every seed of a run is compared on the same ones.
+    """
+    samples = prepared.run.training.dev_samples
+    dev, _ = data.splits["dev"]
+    if samples is None or samples >= len(dev.examples):
+        return data
+    rows = draw_samples(len(dev.examples), samples, prepared.run.condition.sample_seed)
+    few = replace(dev, examples=dev.examples.take(rows), gold=None if dev.gold is None else dev.gold[rows])
+    say(f"dev: {samples} of {len(dev.examples)} examples are scored while training, all of them at the end")
+    tokens = prepared.encoding.data(few.examples, prepared.tokenizer, "dev")
+    return replace(data, splits={**data.splits, "dev": (few, tokens)})

@@ -56,7 +56,7 @@ def recipe_fingerprint(recipe: Recipe, where: str) -> str:
 
 
 def check_supplementary(method: MethodSettings) -> None:
-    """Refuse what does not go together about the texts for a stage of layers."""
+    """Refuse what does not go together about the texts for a hidden-state stage."""
     given = [name for name in (method.ild_data, method.ild_task) if name is not None]
     if len(given) > 1:
         raise UserError("both --ild-data and --ild-task are given: give one")
@@ -65,7 +65,7 @@ def check_supplementary(method: MethodSettings) -> None:
 
 
 def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
-    """The recipe with its stages of layers alone on the supplementary texts, where there are any."""
+    """The recipe with its hidden-state stages alone on the supplementary texts, where there are any."""
     for stage in recipe.stages:
         if stage.data == "supplementary" and (stage.hard_weight or any(match.criterion for match in stage.matches)):
             raise UserError(f"stage {stage.name} is on supplementary texts and needs labels, which those do not have")
@@ -75,7 +75,7 @@ def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
         return recipe
     fits = [not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
     if not any(fits):
-        raise UserError("--ild-data: the method has no stage of layers alone; add --schedule sequential")
+        raise UserError("--ild-data: the method has no hidden-state stage; add --schedule sequential")
     stages = []
     for stage, fit in zip(recipe.stages, fits, strict=True):
         if fit and any(match.criterion for match in stage.matches):
@@ -85,10 +85,10 @@ def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
 
 
 def with_another_teacher(recipe: Recipe) -> Recipe:
-    """The recipe with its stages of layers alone taught by the teacher that is named for them."""
+    """The recipe with its hidden-state stages alone taught by the teacher that is named for them."""
     fits = [bool(stage.matches) and not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
     if not any(fits):
-        raise UserError("--ild-teacher: the method has no stage of layers alone; add --schedule sequential")
+        raise UserError("--ild-teacher: the method has no hidden-state stage; add --schedule sequential")
     stages = [
         dataclasses.replace(stage, teacher="supplementary") if fit else stage
         for stage, fit in zip(recipe.stages, fits, strict=True)

@@ -1,4 +1,4 @@
-"""Train again with the next seed while a model learns nothing, and keep the one that is best on the dev part."""
+"""Train again with the next seed while a model learns nothing, and keep the one that is best on the dev split."""
 
 from __future__ import annotations
 
@@ -41,6 +41,7 @@ def until_it_learns(
         return Result(out=out, student=out / "student", metrics=read_metrics(out))
     main = PartialState().is_main_process
     if main:
+        first.from_python.keep()
         begin(out, whole)
     PartialState().wait_for_everyone()
     tries: list[tuple[int, Result]] = []
@@ -61,7 +62,7 @@ def until_it_learns(
 
 
 def _on_dev(result: Result) -> float:
-    """The dev part's main metric of the weights that were kept."""
+    """The dev split's main metric of the weights that were kept."""
     training = result.metrics["training"]
     kept = training["dev_best"] if training["kept_step"] != training["steps"] else training["dev_last"]
     value: float = next(iter(kept.values()))
@@ -93,7 +94,7 @@ def _with_restarts(card: str, record: Sequence[dict[str, Any]], seed: int) -> st
             "## Restarts",
             "",
             f"Trained {len(record)} times, with another seed while the model gave every dev example one answer; "
-            f"seed {seed} is best on the dev part and was kept.",
+            f"seed {seed} is best on the dev split and was kept.",
             "",
             "| seed | dev | one answer for all |",
             "|---|---|---|",

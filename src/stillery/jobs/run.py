@@ -16,8 +16,9 @@ from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
+from stillery.jobs.custom_metric import check_metric, with_metric
 from stillery.jobs.finish import Result, finish
-from stillery.jobs.prepared import Data, Prepared, tokenised
+from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.recipe import check_steps
 from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.student_start import keep_start, kept_start
@@ -63,6 +64,9 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False, end: End =
     errors = ErrorList()
     stored = _stored(prepared.run, prepared.stages, errors)
     check_steps(prepared.stages, prepared.run.training, len(data.train), errors, processes=accelerator.num_processes)
+    if prepared.from_python.metric is not None:
+        with errors.catch():
+            check_metric(prepared.kind, data.splits["dev"][0])
     errors.raise_any()
     prepared = _with_start(prepared, data, accelerator)
     # Layers are compared as the student starts: a run that goes on has compared them already.
@@ -73,6 +77,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False, end: End =
     # Nothing is written before everything is checked, and not before every process has looked at the folder.
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
+        prepared.from_python.keep()
         begin(out, prepared.run)
         if prepared.conditions:
             write_json(out / "conditions.json", prepared.conditions)
@@ -108,6 +113,7 @@ def _objective(prepared: Prepared, data: Data) -> Objective:
         examples=len(data.train),
         supplementary=stack_sizes(other.model.config) if other else None,
         drop_start=prepared.drop_start,
+        class_weights=prepared.kind.class_weights(prepared.read, prepared.run.training),
     )
 
 
@@ -136,7 +142,13 @@ def _trained(
             stages=stored,
             on_decision=lambda stages: begin(out, _with_stored(run, stages)),
         )
-    score = prepared.kind.scorer(prepared, data)
+    given = prepared.from_python
+    scored = scored_while_training(prepared, data)
+    score = with_metric(given.metric, prepared, scored, prepared.kind.scorer(prepared, scored))
+    monitoring = Monitoring(
+        score=score, advice=RunAdvice(run), about=names_only(values_of(run)), on_step=given.on_step,
+        on_score=given.on_score,
+    )  # fmt: skip
     return train(
         objective,
         sources,
@@ -145,7 +157,7 @@ def _trained(
         folder=out,
         resume=resume,
         cache=cache,
-        monitoring=Monitoring(score=score, advice=RunAdvice(run), about=names_only(values_of(run))),
+        monitoring=monitoring,
     )
 
 

@@ -28,6 +28,10 @@ _DEFAULTS = {
 }
 
 
+_NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python", *CUT}
+"""What may differ between a run and the one that goes on with it."""
+
+
 def finished(out: Path) -> bool:
     """Whether the folder holds a run that ran to its end."""
     return (out / "metrics.json").is_file() and (out / "student" / "config.json").is_file()
@@ -111,7 +115,7 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
     A file older than a setting means its default.
     """
     before, now = _inputs(ours), _inputs(theirs)
-    names = sorted((ours.keys() | theirs.keys()) - {"fingerprints", "processes", "stored_stages", *CUT})
+    names = sorted((ours.keys() | theirs.keys()) - _NO_DIFFERENCE)
     ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
     inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]

@@ -12,7 +12,7 @@ from stillery.data.tasks.load import GENERATION_TASKS, TASKS, GenerationTask
 from stillery.data.tasks.locate import download, find_local
 from stillery.data.tasks.specification import Task
 from stillery.errors import ErrorList, UserError, nearest
-from stillery.evaluate.average import MISMATCHED, STYLES, average
+from stillery.evaluation.average import MISMATCHED, STYLES, average
 from stillery.jobs.run_folder import finished, read_metrics
 
 __all__ = ["average_runs", "describe_tasks", "fetch_tasks"]
@@ -43,7 +43,7 @@ def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
     fetched = []
     for task in tasks:
         found = download(task)
-        fetched.append({"name": task.name, "where": found.where, "parts": list(found.splits)})
+        fetched.append({"name": task.name, "where": found.where, "splits": list(found.splits)})
     return fetched
 
 
@@ -94,7 +94,7 @@ def _described(task: Task | GenerationTask, data_dir: Path | None) -> dict[str, 
         "out_of_domain_for": task.out_of_domain_for,
         "on_the_hub": task.hub.repo if task.hub is not None else None,
         "found": None if found is None else found.where,
-        "parts": [] if found is None else list(found.splits),
+        "splits": [] if found is None else list(found.splits),
     }
 
 

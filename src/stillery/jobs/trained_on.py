@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import filecmp
 from pathlib import Path
 
 from stillery.jobs.config.run_file import trained_on
@@ -11,7 +12,15 @@ from stillery.progress import say
 __all__ = ["warn_of_seen"]
 
 
-def warn_of_seen(model: str, data: DataSettings, part: str | None) -> None:
+def warn_of_seen(model: str, data: DataSettings, split: str | None) -> None:
     """Say so where a whole file is scored that a model was trained on rows of."""
-    if part is None and data.data is not None and trained_on(model) == Path(data.data).resolve():
-        say(f"warning: {model} was trained on rows of {data.data}; --part test scores those it has not seen")
+    if split is not None or data.data is None:
+        return
+    learnt, scored = trained_on(model), Path(data.data).resolve()
+    if learnt is not None and (learnt == scored or _same_table(learnt, scored)):
+        say(f"warning: {model} was trained on rows of {data.data}; --split test scores those it has not seen")
+
+
+def _same_table(one: Path, other: Path) -> bool:
+    """Whether both are files of one name and content, as of one table in memory that was given twice."""
+    return one.name == other.name and other.is_file() and filecmp.cmp(one, other, shallow=False)

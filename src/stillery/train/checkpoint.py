@@ -49,6 +49,7 @@ class Progress:
     last: dict[str, float] | None = None
     stale: int = 0
     stopped: bool = False
+    stopped_by: str | None = None
     scaler: dict[str, Any] | None = None
     stored: list[int] | None = None
     store_seconds: float = 0.0

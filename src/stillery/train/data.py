@@ -79,7 +79,7 @@ class TrainingData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextData:
-    """Tokenised sources and targets of a model that writes text and how to pad them.
+    """Tokenised sources and targets of a model that generates text and how to pad them.
 
     With `drop_start` the decoder's first position, which shows no token of the target, is no row of its layers.
     """

@@ -1,4 +1,4 @@
-"""Memory that one step frees is kept for the next, where the C library would give it back to the system."""
+"""Keep memory that one step frees for the next, where the C library would return it to the system."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _OWN = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
 @contextmanager
 def held_heap() -> Iterator[None]:
-    """Keep what is freed in the block for what it allocates next; after it, give back what is free.
+    """Keep memory that is freed in the block for later allocations in it; after it, return free memory to the system.
 
     A step on a CPU allocates and frees its activations and gradients, the largest of them tens of megabytes. glibc
-    returns pieces of that size to the system, which then has to zero every page of them again. Who has set glibc's
-    own variables keeps what was set, and other C libraries are left alone.
+    returns pieces of that size to the system, which then has to zero every page of them again. Settings of glibc from
+    the environment stay, and other C libraries are left alone.
     """
     set_option, trim = _malloc("mallopt"), _malloc("malloc_trim")
     if set_option is None or trim is None or any(name in os.environ for name in _OWN):

@@ -7,6 +7,7 @@ and resumed ends with the same bits as one that was not.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
@@ -25,11 +26,13 @@ from stillery.progress import Bar, bar, say
 from stillery.recipe import Clock
 from stillery.similarity_pairing import check_measured
 from stillery.train import checkpoint
+from stillery.train.callbacks import Callback, asks_to_stop
 from stillery.train.checkpoint import Progress
 from stillery.train.cuda.graph_step import Graphs, graphs_for
 from stillery.train.cuda.stream import own_stream
 from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.deferred_losses import DeferredLosses
+from stillery.train.distributed import from_main
 from stillery.train.guards import Advice, Guards, GuardWarning, PlainAdvice
 from stillery.train.heap import held_heap
 from stillery.train.log import RunLog
@@ -69,11 +72,17 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Monitoring:
-    """How a run is watched: its score on the dev split, the advice of guards, and the settings that trackers record."""
+    """How a run is watched: its score on the dev split, the advice of guards, and the settings that trackers record.
+
+    `on_step` sees the loss and its terms after every step, as soon as they are read: on a GPU some steps later.
+    `on_score` sees every score. Both are called by the main process, and either may stop the run.
+    """
 
     score: Score | None = None
     advice: Advice = field(default_factory=PlainAdvice)
     about: Mapping[str, Any] = field(default_factory=dict)
+    on_step: Callback | None = None
+    on_score: Callback | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,12 +91,14 @@ class Outcome:
 
     Of the `seconds`, `store_seconds` went into choosing and filling the teacher cache; `store_choices` say how, and
     `stored` which stages read it, None where none could. The `warnings` are the guards'; None where guards were off.
+    `stopped_by` is the callback that stopped the run.
     """
 
     steps: int
     kept_step: int
     seconds: float
     stopped_early: bool
+    stopped_by: str | None = None
     best: Mapping[str, float] | None = None
     last: Mapping[str, float] | None = None
     store_seconds: float = 0.0
@@ -198,6 +209,7 @@ def _outcome(folder: Path, objective: Objective, settings: Training, progress: P
         kept_step=kept,
         seconds=progress.seconds,
         stopped_early=progress.stopped,
+        stopped_by=progress.stopped_by,
         best=progress.best,
         last=progress.last,
         store_seconds=progress.store_seconds,
@@ -327,9 +339,13 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
     losses = stage.take(inputs, grad_norms=due.logs and settings.grad_norms)
     run.objective.after_step(new_epoch=due.ends_epoch)
     name = inputs.plan.stage.name
-    stage.losses.add(losses, {"stage": name, "epoch": clock.epoch + 1, "lr": rate} if due.logs else None)
+    logged = {"stage": name, "epoch": clock.epoch + 1, "lr": rate} if due.logs else {}
+    stage.losses.add(losses, logged if logged or run.monitoring.on_step is not None else None)
     for one, fields in stage.losses.arrived(wait=due.scores or due.saves):
         numbers = one.numbers(run.accelerator)
+        progress = _called(run, "on_step", one.step, numbers, progress)
+        if not fields:
+            continue
         run.bar.advance(0, note=f"{name}: {note(numbers)}")
         seconds = progress.seconds + time.perf_counter() - began
         run.write("train", one.step, **fields, **numbers, seconds=round(seconds, 4))
@@ -342,7 +358,7 @@ def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -
     """Score the student on the dev split and save the position of the run, where these are due."""
     run = stage.run
     in_last_stage = clock.stage == len(run.objective.stages) - 1
-    if run.monitoring.score is not None and in_last_stage and due.scores:
+    if run.monitoring.score is not None and ((in_last_stage and due.scores) or progress.stopped):
         metrics = run.monitoring.score(run.objective.student)
         progress = _scored(run, metrics, progress)
         if stage.guards is not None:
@@ -370,9 +386,27 @@ def _scored(run: _Run, metrics: Mapping[str, float], progress: Progress) -> Prog
     main, value = next(iter(metrics.items()))
     progress = progress.after(last=metrics)
     run.write("dev", progress.step, metrics=metrics)
-    if progress.best is None or value > progress.best[main]:
+    progress = _called(run, "on_score", progress.step, metrics, progress)
+    # A run may go on with another metric first than it had.
+    if progress.best is None or value > progress.best.get(main, -math.inf):
         if run.settings.keep == "best" and run.log is not None:
             checkpoint.save_best(run.folder, run.objective, progress.step)
         return progress.after(best=metrics, best_step=progress.step, stale=0)
     stale, patience = progress.stale + 1, run.settings.patience
-    return progress.after(stale=stale, stopped=patience is not None and stale >= patience)
+    return progress.after(stale=stale, stopped=progress.stopped or (patience is not None and stale >= patience))
+
+
+def _called(run: _Run, name: str, step: int, numbers: Mapping[str, Any], progress: Progress) -> Progress:
+    """Call the user's function of that name, if there is one, and stop where it says so."""
+    callback: Callback | None = getattr(run.monitoring, name)
+    if callback is None:
+        return progress
+    stops = False
+    if run.accelerator.is_main_process:
+        flat = {"loss": numbers["loss"], **numbers["terms"]} if "terms" in numbers else dict(numbers)
+        stops = asks_to_stop(callback(step, flat))
+    if not from_main(run.accelerator, stops) or progress.stopped:
+        return progress
+    say(f"step {step}: {name} stops the run; it is scored and finished with what it has learnt so far")
+    run.write("stopped", step, by=name)
+    return progress.after(stopped=True, stopped_by=name)

@@ -47,8 +47,11 @@ class Objective(nn.Module):
     """Student, projections, flows and criteria; calling it gives the losses of a micro-batch in a step.
 
     `teacher` are the sizes of the teacher's one stack, or of each of its stacks; `between` are they and the student's,
-    stage by stage. With `drop_start` no layers are matched where a decoder starts with its padding token.
+    stage by stage. With `drop_start` no layers are matched where a decoder starts with its padding token. The labels'
+    loss of an example is multiplied by the weight its class has in `class_weights`.
     """
+
+    class_weights: Tensor | None
 
     def __init__(
         self,
@@ -61,8 +64,11 @@ class Objective(nn.Module):
         examples: int = 0,
         supplementary: ModelSizes | None = None,
         drop_start: bool = False,
+        class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
+        # Not saved: they are counted from the training split.
+        self.register_buffer("class_weights", class_weights, persistent=False)
         self.student = student
         self.stages = tuple(stages)
         self.kind: Kind = kind
@@ -118,7 +124,13 @@ class Objective(nn.Module):
         # The models may run in half precision; their outputs are measured in full. Logits over a vocabulary are
         # widened where they are measured, a few tokens at a time: a wide copy would be the largest tensor of the step.
         keep = self.kind in BY_TOKEN
-        facts = BatchFacts(labels=batch.labels, index=micro_batch.places, mixed=micro_batch.mixed, kind=self.kind)
+        facts = BatchFacts(
+            labels=batch.labels,
+            index=micro_batch.places,
+            mixed=micro_batch.mixed,
+            kind=self.kind,
+            class_weights=self.class_weights,
+        )
         with torch.autocast(batch.inputs["input_ids"].device.type, enabled=False):
             terms = stage_terms(
                 plan.stage,

@@ -41,6 +41,17 @@ class Training:
     keep: str = setting(
         "best", "Keep the weights that are best on the dev split, or the last ones.", choices=("best", "last")
     )
+    metric: str | None = setting(
+        None, "Metric of a classifier that decides which weights are best.  [default: the first of those shown]"
+    )
+    dev_samples: int | None = setting(
+        None, "Score this many dev examples while training; the score at the end is of all of them.", least=1
+    )
+    class_weights: str | None = setting(
+        None,
+        "Weigh the labels' loss of a class by how rare it is: examples / (classes x examples of it).",
+        choices=("balanced",),
+    )
     patience: int | None = setting(
         None, "Stop after this many scorings of the dev split without a gain.  [default: never]", least=1
     )

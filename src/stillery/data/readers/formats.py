@@ -23,10 +23,12 @@ TEXT = {
     ".bio": "conll",
     ".iob": "conll",
 }
-SUFFIXES: dict[str, str] = {**TEXT, **{f"{suffix}.gz": kind for suffix, kind in TEXT.items()}, ".parquet": "parquet"}
+SUFFIXES: dict[str, str] = {
+    **TEXT, **{f"{suffix}.gz": kind for suffix, kind in TEXT.items()}, ".parquet": "parquet", ".xlsx": "xlsx",
+}  # fmt: skip
 """Every file suffix that is read, with its format."""
 
-WRITTEN: tuple[str, ...] = tuple(suffix for suffix, kind in SUFFIXES.items() if kind not in ("txt", "conll"))
+WRITTEN: tuple[str, ...] = tuple(suffix for suffix, kind in SUFFIXES.items() if kind not in ("txt", "conll", "xlsx"))
 """Every file suffix that is written: those of formats with columns."""
 
 READ_ERRORS = (EOFError, zlib.error, OSError)
@@ -41,7 +43,7 @@ def _suffix(path: Path) -> str:
 
 
 def format_of(path: Path) -> str:
-    """The format of a file (`csv`, `tsv`, `jsonl`, `txt`, `conll`, `parquet`) by its suffix."""
+    """The format of a file (`csv`, `tsv`, `jsonl`, `txt`, `conll`, `parquet`, `xlsx`) by its suffix."""
     suffix = _suffix(path)
     if not suffix:
         raise UserError(f"{path}: the file format is not known; use one of {', '.join(SUFFIXES)}")

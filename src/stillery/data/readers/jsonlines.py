@@ -1,116 +1,102 @@
-"""JSON Lines: one object per line, values with their JSON types."""
+"""JSON Lines, and what else of JSON holds rows; values have their JSON types."""
 
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from stillery.data.readers.formats import READ_ERRORS, broken, open_bytes
+from stillery.data.readers.encodings import byte_lines, not_text
+from stillery.data.readers.formats import READ_ERRORS, broken
+from stillery.data.readers.json_values import Row, parsed, rows_of_array, rows_of_columns
+from stillery.data.readers.row_errors import RowErrors
 from stillery.data.readers.row_numbers import NESTED, at
 from stillery.errors import UserError
 
-__all__ = ["read_json_lines"]
+__all__ = ["read_json_lines", "typed_rows"]
 
 BOM = b"\xef\xbb\xbf"
-# Deeper than this Parquet cannot be read back, and the recursion of Python and Arrow comes to an end.
-DEEPEST = 32
 
 
-def read_json_lines(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Stream a JSON Lines file; a key that a row lacks is null there."""
+def read_json_lines(path: Path, batch_rows: int, encoding: str | None, errors: RowErrors) -> Iterator[pa.RecordBatch]:
+    """Stream JSON Lines, or the rows of one large JSON value; a key that a row lacks is null there."""
     row = 0
     chunk: list[dict[str, Any]] = []
     try:
-        with open_bytes(path) as lines:
-            for number, line in enumerate(lines):
-                content = (line.removeprefix(BOM) if number == 0 else line).strip()
-                if not content:
-                    continue
-                row += 1
-                chunk.append(_parse(path, row, content))
-                if len(chunk) == batch_rows:
-                    yield _batch(path, chunk, row)
-                    chunk = []
+        for record in _records(path, encoding):
+            row += 1
+            if isinstance(record, str):
+                errors.add(row, record)
+            chunk.append({} if isinstance(record, str) else record)
+            if len(chunk) == batch_rows:
+                yield _batch(path, chunk, row, errors)
+                chunk = []
+    except UnicodeError:
+        raise UserError(f"{at(path.name, row + 1)}: {not_text(path, encoding)}") from None
     except READ_ERRORS as error:
         raise broken(path, row, error) from None
     if chunk:
-        yield _batch(path, chunk, row)
+        yield _batch(path, chunk, row, errors)
     elif not row:
         raise UserError(f"{path}: the file is empty; it needs one JSON object per line")
 
 
-def _parse(path: Path, row: int, line: bytes) -> dict[str, Any]:
-    place = at(path.name, row)
-    try:
-        value = DECODER.decode(line.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise UserError(f"{place}: not UTF-8 text; save the file as UTF-8") from None
-    except _KeyTwice as error:
-        raise UserError(f"{place}: the key {error} is there twice; keep one") from None
-    except (ValueError, RecursionError) as error:
-        if row == 1 and line.startswith(b"["):
-            raise UserError(f"{path.name}: one large JSON array; write one JSON object per line instead") from None
-        raise UserError(f"{place}: not valid JSON ({_reason(error)}); write one JSON object per line") from None
-    if isinstance(value, list) and row == 1:
-        raise UserError(f"{path.name}: a JSON array; write one JSON object per line instead")
-    if not isinstance(value, dict):
-        raise UserError(f'{place}: a JSON {type(value).__name__}, not an object such as {{"text": ..., "label": ...}}')
-    if line.count(b"[") + line.count(b"{") > DEEPEST and _depth(value) > DEEPEST:
-        raise UserError(f"{place}: nested too deeply, more than {DEEPEST} lists or objects within each other")
-    if not value:
-        raise UserError(f"{place}: an empty JSON object; fill it in or remove the row")
-    return value
+def _records(path: Path, encoding: str | None) -> Iterator[Row]:
+    """The rows; one that cannot be read is what is wrong with it."""
+    with byte_lines(path, encoding) as lines:
+        filled = _filled(lines)
+        first = next(filled, b"").removeprefix(BOM).strip() or next(filled, b"").strip()
+        if not first:
+            return
+        if first.startswith(b"["):
+            yield from rows_of_array(path, encoding, b"\n".join([first, *filled]))
+            return
+        row, listed = parsed(first, path, encoding), ".json" in path.suffixes
+        if isinstance(row, str) and listed:
+            # An object over several lines is one value with what is behind its first line.
+            lines_of_it = [first, *filled]
+            whole = parsed(b"\n".join(lines_of_it), path, encoding)
+            columns = None if isinstance(whole, str) else rows_of_columns(whole, lists=True)
+            yield from columns or (parsed(line, path, encoding) for line in lines_of_it)
+            return
+        columns = None if isinstance(row, str) else rows_of_columns(row, lists=listed)
+        second = next(filled, b"") if columns is not None else b""
+        yield from [row] if columns is None or second else columns
+        for line in chain(filter(None, [second]), filled):
+            yield parsed(line, path, encoding)
 
 
-def _depth(value: Any) -> int:
-    """How many lists and objects are within each other."""
-    depth, level = 0, [value]
-    while level:
-        level = [value for value in level if isinstance(value, (dict, list))]
-        depth += bool(level)
-        level = [inner for value in level for inner in (value.values() if isinstance(value, dict) else value)]
-    return depth
+def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
+    """The lines without spaces around them, but those of nothing else."""
+    return (content for line in lines if (content := line.strip()))
 
 
-class _KeyTwice(Exception):
-    pass
-
-
-def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    record = dict(pairs)
-    if len(record) < len(pairs):
-        raise _KeyTwice(repr(next(key[:40] for key, count in Counter(key for key, _ in pairs).items() if count > 1)))
-    return record
-
-
-DECODER = json.JSONDecoder(object_pairs_hook=_object)
-
-
-def _reason(error: Exception) -> str:
-    if isinstance(error, json.JSONDecodeError):
-        # The module counts lines and columns of what it was given, which is always one line.
-        return f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-    return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"
-
-
-def _batch(path: Path, chunk: Sequence[dict[str, Any]], last: int) -> pa.RecordBatch:
+def _batch(path: Path, chunk: list[dict[str, Any]], last: int, errors: RowErrors) -> pa.RecordBatch:
     names = list(dict.fromkeys(name for record in chunk for name in record))
     first = last - len(chunk) + 1
+    if not names:
+        # None of them is a row, so that it is not even known which columns there are.
+        raise UserError(*errors.lines())
     try:
-        columns = [_column(name, [record.get(name) for record in chunk], first) for name in names]
-        return pa.RecordBatch.from_arrays(
-            [array for array, _ in columns], schema=pa.schema([field for _, field in columns])
-        )
+        return typed_rows(chunk, names, first)
     except UnicodeEncodeError:
-        row = first + next(i for i, record in enumerate(chunk) if not _is_text(record))
-        raise UserError(
-            f"{at(path.name, row)}: half of a surrogate pair (such as \\ud83d); write whole characters"
-        ) from None
+        for place, record in enumerate(chunk):
+            if not _is_text(record):
+                errors.add(first + place, "half of a surrogate pair (such as \\ud83d); write whole characters")
+                chunk[place] = {}
+    return _batch(path, chunk, last, errors)
+
+
+def typed_rows(chunk: Sequence[dict[str, Any]], names: Sequence[str], first: int) -> pa.RecordBatch:
+    """Rows as columns with the types their values have; `first` is the number of the first row."""
+    columns = [_column(name, [record.get(name) for record in chunk], first) for name in names]
+    return pa.RecordBatch.from_arrays(
+        [array for array, _ in columns], schema=pa.schema([field for _, field in columns])
+    )
 
 
 def _column(name: str, values: list[Any], first: int) -> tuple[pa.Array, pa.Field]:

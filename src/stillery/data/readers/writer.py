@@ -67,6 +67,8 @@ def written_format(path: Path) -> str:
     kind = format_of(path)
     if kind == "txt":
         raise UserError(f"{path}: a text file has no columns to write; use one of {', '.join(WRITTEN)}")
+    if kind == "xlsx":
+        raise UserError(f"{path}: workbooks are read, not written; use one of {', '.join(WRITTEN)}")
     with _writable(path):
         if path.is_dir():
             raise UserError(f"{path}: a folder where a file is to be written; give a file name in it")

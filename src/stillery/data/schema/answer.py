@@ -16,7 +16,7 @@ from stillery.data.schema.labels import Labels
 from stillery.data.schema.roles import Role
 from stillery.data.schema.table import Table
 
-__all__ = ["Answer", "Rows", "Selected", "rows_by_table"]
+__all__ = ["Answer", "Rows", "Selected", "kept_rows", "rows_by_table"]
 
 Rows = NDArray[np.int64] | None
 """Which rows of all files together, counted from 0, ascending; None is all of them."""
@@ -77,3 +77,15 @@ def rows_by_table(tables: Sequence[Table], rows: Rows) -> list[tuple[Table, NDAr
     ends = np.cumsum([len(table.ids) for table in tables])
     pieces = np.split(rows, np.searchsorted(rows, ends[:-1]))
     return [(table, piece - (end - len(table.ids))) for table, piece, end in zip(tables, pieces, ends, strict=True)]
+
+
+def kept_rows(tables: Sequence[Table]) -> Rows:
+    """The rows of all tables together that are not left out; None is all of them."""
+    if all(table.kept is None for table in tables):
+        return None
+    starts = np.cumsum([0, *(len(table.ids) for table in tables)])
+    pieces = [
+        start + (np.arange(len(table.ids)) if table.kept is None else table.kept)
+        for start, table in zip(starts, tables, strict=False)
+    ]
+    return np.concatenate(pieces).astype(np.int64)

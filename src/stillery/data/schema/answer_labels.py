@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from stillery.data.schema.answer import Rows, Selected, rows_by_table
+from stillery.data.readers.row_numbers import at_rows
+from stillery.data.schema.answer import Rows, Selected, kept_rows, rows_by_table
 from stillery.data.schema.columns import Columns
 from stillery.data.schema.examples import Examples
-from stillery.data.schema.labels import SEPARATOR, Labels, encode, infer, label_name, refuse_constant
+from stillery.data.schema.labels import (
+    SEPARATOR,
+    Labels,
+    encode,
+    infer,
+    label_name,
+    missing_label,
+    refuse_constant,
+    refuse_joined,
+)
 from stillery.data.schema.multi_labels import has_lists, label_sets, refuse_lists, sets_of_columns
 from stillery.data.schema.roles import TEXT, TEXT_PAIR, Role, Schema
 from stillery.data.schema.table import Table
@@ -56,13 +66,20 @@ def classification(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    label_map: Mapping[str, str] | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
 ) -> Schema:
     """How files of labelled texts are read: columns may be named, `labels` are a model's; None is inferred."""
     return Schema(
         inputs=(TEXT, TEXT_PAIR),
-        answer=LabelAnswers(labels=labels, regression=regression, multi=multi_label, separator=label_separator),
+        answer=LabelAnswers(
+            labels=labels, regression=regression, multi=multi_label, separator=label_separator, renamed=label_map or {}
+        ),
         partners=PARTNERS,
         asked={"text": text, "text_pair": text_pair, "label": label},
+        encoding=encoding,
+        skip_empty=skip_empty,
     )
 
 
@@ -70,13 +87,15 @@ def classification(
 class LabelAnswers:
     """Labels, kept as a file writes them until it is known which classes there are.
 
-    `labels` are the classes to encode with, None to infer them with `regression`, `multi` and its `separator`.
+    `labels` are the classes to encode with, None to infer them with `regression`, `multi` and its `separator`. Files
+    have the names on the left of `renamed` for those on the right.
     """
 
     labels: Labels | None = None
     regression: bool | None = None
     multi: bool | None = None
     separator: str | None = None
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     role: ClassVar[Role] = LABEL
     plural: ClassVar[str] = "labels"
@@ -104,6 +123,31 @@ class LabelAnswers:
             )
         return values, True
 
+    def missing(self, table: Table) -> NDArray[np.int64]:
+        """The rows of a file, counted from 0, whose label is missing."""
+        if table.columns.flags:
+            rows = [row for row, flags in enumerate(table.answers) if all(label_name(flag) is None for flag in flags)]
+        else:
+            # Where a text may have several labels, an empty cell is one that has none.
+            rows = [
+                row
+                for row, value in enumerate(table.answers)
+                if value is None or (not table.several and not isinstance(value, list) and label_name(value) is None)
+            ]
+        return np.array(rows, dtype=np.int64)
+
+    def refuse_rows(self, table: Table, rows: Rows) -> None:
+        """Refuse rows whose label is missing or, where the classes are known, none of them."""
+        if table.answers is None:
+            return
+        if self.labels is not None:
+            self._encode([table], self.labels, rows)
+            return
+        outside = set() if rows is None else set(range(len(table.ids))) - set(rows.tolist())
+        missing = [row + 1 for row in self.missing(table).tolist() if row not in outside]
+        if missing and len(missing) + len(outside) < len(table.ids):
+            raise UserError(f"{at_rows(table.where, missing)}: {missing_label(table.several)}")
+
     def left_out(self, tables: Sequence[Table]) -> bool:
         """Whether there is no column of labels."""
         return tables[0].answers is None
@@ -124,10 +168,10 @@ class LabelAnswers:
         if labels is None:
             if not answered:
                 raise UserError(
-                    f"{name}: no part has labels, so the classes are not known; name the label column (--label)"
+                    f"{name}: no split has labels, so the classes are not known; name the label column (--label)"
                 )
             first = next(iter(answered.values()))
-            labels = self._infer(first.tables, None if need else first.rows)
+            labels = self._infer(first.tables, _read_of(first) if need else first.rows)
         encoded = self._encode_all(answered, labels, need)
         examples = {split: one.examples for split, one in chosen.items()}
         for split, one in answered.items():
@@ -142,10 +186,29 @@ class LabelAnswers:
             raise UserError(f"{where}: a text has several labels here, which cannot be scores; leave --regression out")
         values = self._values(tables, rows)
         if not flags:
-            return infer(values, where, self.regression, several or self.multi)
-        labels = Labels(names=flags, multi=True)
+            found = infer(values, where, self.regression, several or self.multi)
+            if self.multi and self.separator is None:
+                refuse_joined(found.names, where, _OTHER_SEPARATOR)
+            self._refuse_unused(found, tables)
+            return found
+        labels = Labels(names=tuple(dict.fromkeys(self.renamed.get(name, name) for name in flags)), multi=True)
         refuse_constant(values, labels, where)
         return labels
+
+    def _refuse_unused(self, labels: Labels, tables: Sequence[Table]) -> None:
+        """Refuse a map of labels, some of which the data has not, which would leave others as they are."""
+        if not self.renamed:
+            return
+        if labels.regression:
+            raise UserError(f"{_where(tables)}: --label-map is for classes, and the labels are scores; leave it out")
+        written = [value for table in tables for value in self._written(table, table.kept)]
+        names = {label_name(item) for value in written for item in _items(value)} - {None}
+        unused = [name for name in self.renamed if name not in names]
+        if unused:
+            shown = ", ".join(sorted(name for name in names if name is not None)[:10])
+            raise UserError(
+                f"{_where(tables)}: --label-map has the label {unused[0]!r}, which no row has; the labels are {shown}"
+            )
 
     def _encode_all(self, answered: Mapping[str, Selected], labels: Labels, need: bool) -> dict[str, NDArray[Any]]:
         """The labels of each split's files, read once; where they are not needed, only those of the splits' rows."""
@@ -154,7 +217,7 @@ class LabelAnswers:
         for files in dict.fromkeys(one.files for one in answered.values()):
             some = [one for one in answered.values() if one.files == files]
             asked = [one.rows for one in some if one.rows is not None]
-            rows = None if need or not asked else np.sort(np.concatenate(asked))
+            rows = _read_of(some[0]) if need or not asked else np.sort(np.concatenate(asked))
             with errors.catch():
                 encoded[files] = self._encode(some[0].tables, labels, rows)
                 if need and files == "train":
@@ -176,7 +239,22 @@ class LabelAnswers:
         return np.concatenate(encoded)
 
     def _named(self, table: Table, rows: Rows) -> list[Any]:
-        """What each row says is its label, or the names of its labels where it may have several."""
+        """What each row says is its label, or the names of its labels where it may have several; by the model's names.
+
+        Of rows that are not asked for it may be nothing.
+        """
+        values = self._written(table, rows)
+        if not self.renamed:
+            return values
+        if not table.several:
+            return [self.renamed.get(label_name(value) or "", value) for value in values]
+        return [
+            None if names is None else tuple(dict.fromkeys(self.renamed.get(name, name) for name in names))
+            for names in values
+        ]
+
+    def _written(self, table: Table, rows: Rows) -> list[Any]:
+        """The same by the names that stand in the file."""
         values, some = table.answers or [], _listed(rows)
         if table.columns.flags:
             return sets_of_columns(values, table.columns.flags, table.where, some)
@@ -214,6 +292,14 @@ class LabelAnswers:
                 f"{table.where}: the model's label {clash[0]!r} holds the separator {separator!r}; choose another "
                 "with --label-separator, or give lists"
             )
+
+
+_OTHER_SEPARATOR = "say --label-separator {separator} if it is, or --label-separator '|' if that is what separates them"
+
+
+def _read_of(one: Selected) -> Rows:
+    """All rows of a split's files that are not left out."""
+    return kept_rows(one.tables)
 
 
 def _listed(rows: Rows) -> list[int] | None:

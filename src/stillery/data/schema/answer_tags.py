@@ -50,9 +50,12 @@ TAGS = Role(
 )
 
 
-def tagging(text: str | None = None, label: str | None = None, labels: Labels | None = None) -> Schema:
+def tagging(
+    text: str | None = None, label: str | None = None, labels: Labels | None = None, *, encoding: str | None = None
+) -> Schema:
     """How files of tagged sentences are read: columns may be named, `labels` are a model's tags; None is inferred."""
-    return Schema(inputs=(TOKENS,), answer=TagAnswers(labels=labels), asked={"tokens": text, "tags": label})
+    asked = {"tokens": text, "tags": label}
+    return Schema(inputs=(TOKENS,), answer=TagAnswers(labels=labels), asked=asked, encoding=encoding)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,7 +112,7 @@ class TagAnswers:
         if labels is None:
             if not answered:
                 raise UserError(
-                    f"{name}: no part has tags, so which there are is not known; name their column (--label)"
+                    f"{name}: no split has tags, so which there are is not known; name their column (--label)"
                 )
             tables = next(iter(answered.values())).tables
             labels = Labels(names=infer_tags([table.answers.lists for table in tables], tables[0].where))

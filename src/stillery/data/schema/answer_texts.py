@@ -13,10 +13,11 @@ from numpy.typing import NDArray
 
 from stillery.data.readers.row_numbers import at_rows
 from stillery.data.schema.answer import Rows, Selected, rows_by_table
+from stillery.data.schema.chat import as_pairs
 from stillery.data.schema.columns import Columns
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.roles import SOURCE, Role, Schema
-from stillery.data.schema.table import Table
+from stillery.data.schema.table import SKIP, Table
 from stillery.data.schema.values import empty_lists, holds_lists, list_column, plain_column, text_column
 from stillery.errors import ErrorList, UserError
 
@@ -34,9 +35,18 @@ TARGET = Role(
 )
 
 
-def generation(source: str | None = None, target: str | None = None) -> Schema:
-    """How files of sources and targets are read; the columns may be named."""
-    return Schema(inputs=(SOURCE,), answer=TextAnswers(), asked={"source": source, "target": target})
+def generation(
+    source: str | None = None, target: str | None = None, *, encoding: str | None = None, skip_empty: bool = False
+) -> Schema:
+    """How files of sources and targets, or of conversations, are read; the columns may be named."""
+    return Schema(
+        inputs=(SOURCE,),
+        answer=TextAnswers(),
+        asked={"source": source, "target": target},
+        encoding=encoding,
+        skip_empty=skip_empty,
+        prepare=as_pairs,
+    )
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,15 @@ class TextAnswers:
     def joined(self, pieces: Sequence[tuple[pa.Array, bool]], columns: Columns, where: str) -> tuple[pa.Array, bool]:
         """The targets of a file, and whether its column holds lists."""
         return pa.concat_arrays([texts for texts, _ in pieces]), any(several for _, several in pieces)
+
+    def missing(self, table: Table) -> NDArray[np.int64]:
+        """The rows of a file, counted from 0, without a target or with an empty one."""
+        return _without(table, None)
+
+    def refuse_rows(self, table: Table, rows: Rows) -> None:
+        """Refuse rows without a target, unless none of the file has one."""
+        if table.answers is not None and self.found([table]):
+            _refuse_empty([table], rows)
 
     def left_out(self, tables: Sequence[Table]) -> bool:
         """Whether no row has a target."""
@@ -106,7 +125,7 @@ def expanded(examples: Examples) -> Examples:
 
 
 def references_of(examples: Examples) -> list[list[str]]:
-    """Of each example its references, or its one target, as `evaluate.text_metrics` wants them."""
+    """Of each example its references, or its one target, as `evaluation.text_metrics` wants them."""
     references, targets = examples.get("references"), examples.get("target")
     if references is not None:
         found: list[list[str]] = references.to_pylist()
@@ -131,7 +150,7 @@ def _refuse_empty(tables: Sequence[Table], rows: Rows) -> None:
         empty = _without(table, some)
         if len(empty):
             place, column = at_rows(table.where, (empty + 1).tolist()), table.columns[TARGET.name]
-            errors.add(f"{place}: the target in column {column!r} is empty; fill it in or remove the row")
+            errors.add(f"{place}: the target in column {column!r} is empty; fill it in or remove the row, {SKIP}")
     errors.raise_any()
 
 

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
 
-__all__ = ["Mapped", "map_labels", "merged"]
+__all__ = ["Mapped", "map_labels", "meaning", "merged"]
 
 SYNONYMS: Mapping[str, Sequence[str]] = {
     "entailment": ("entails", "entailed", "entail"),
@@ -86,7 +86,8 @@ def _plain(name: str) -> str:
     return re.sub(r"[\s_-]+", "_", name.strip().casefold())
 
 
-def _meaning(name: str) -> str:
+def meaning(name: str) -> str:
+    """One word for all names of a class that mean the same."""
     plain = _plain(name)
     return _CANONICAL.get(plain, plain)
 
@@ -105,13 +106,13 @@ def _numbers(model: Labels, task: Labels) -> list[int | None]:
 def _meanings(model: Labels, task: Labels, merges: Mapping[str, str]) -> list[int | None]:
     """The class of each output by its name; names that are equal as written come before words for the same."""
     exact = {_plain(name): index for index, name in enumerate(task.names)}
-    meant = {_meaning(name): index for index, name in enumerate(task.names)}
-    found = [exact.get(_plain(name), meant.get(_meaning(name))) for name in model.names]
+    meant = {meaning(name): index for index, name in enumerate(task.names)}
+    found = [exact.get(_plain(name), meant.get(meaning(name))) for name in model.names]
     if len(set(found) - {None}) < sum(place is not None for place in found):
         # Two names for one class are two classes of a model that was made for something else.
         return [None]
     return [
-        task.names.index(merges[_meaning(name)]) if place is None and _meaning(name) in merges else place
+        task.names.index(merges[meaning(name)]) if place is None and meaning(name) in merges else place
         for name, place in zip(model.names, found, strict=True)
     ]
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cached_property
 from typing import Any, Literal
 
 import numpy as np
@@ -16,7 +18,7 @@ from transformers import PretrainedConfig
 from stillery.data.readers.row_numbers import at_rows
 from stillery.errors import ErrorList, UserError
 
-__all__ = ["SEPARATOR", "Labels", "encode", "infer", "label_name", "refuse_constant"]
+__all__ = ["SEPARATOR", "Labels", "encode", "infer", "label_name", "missing_label", "refuse_constant", "refuse_joined"]
 
 MOST_CLASSES = 1000
 LARGEST = float(np.finfo(np.float32).max)
@@ -26,6 +28,8 @@ NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?")
 INTEGRAL = re.compile(r"([+-]?\d+)\.0+")
 INTEGER = re.compile(r"[+-]?\d{1,1000}")
 SEPARATOR = "|"
+JOINED_BY = (SEPARATOR, ",", ";")
+JOINED = "say --multi-label --label-separator {separator} if it is, or --no-multi-label if it is a class of its own"
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 PROBLEM_TYPES: dict[str, ProblemType] = {
     "classes": "single_label_classification",
@@ -76,6 +80,21 @@ class Labels:
         """Whether the classes have no names of their own, only transformers' LABEL_0, LABEL_1, ..."""
         return self.names == tuple(f"LABEL_{index}" for index in range(len(self.names)))
 
+    def position(self, name: str) -> int | None:
+        """Where a name is among the labels; its case does not matter, unless names differ in nothing else."""
+        return self._index.get(name, self._folded.get(name.casefold()))
+
+    @cached_property
+    def _index(self) -> dict[str, int]:
+        numbers = {str(position): position for position in range(self.count)} if self.default_names else {}
+        return self.label2id | numbers
+
+    @cached_property
+    def _folded(self) -> dict[str, int]:
+        # "POSITIVE" of a published teacher is the "positive" of a file.
+        folded = {name.casefold(): position for name, position in self._index.items()}
+        return folded if len(folded) == len(self._index) else {}
+
     @classmethod
     def of_model(cls, config: PretrainedConfig) -> Labels:
         """The labels a classification model was made for."""
@@ -102,8 +121,8 @@ def infer(values: Sequence[Any], where: str, regression: bool | None = None, mul
         whole = all(number.is_integer() for number in numbers) and not any(map(_is_infinite, values))
         regression = 2 * len(numbers) > len(values) and not whole
     labels = Labels(regression=True) if regression else Labels(names=_names(values, where))
-    if multi is None:
-        _refuse_joined(labels, where)
+    if multi is None and not labels.regression:
+        refuse_joined(labels.names, where, JOINED)
     refuse_constant(values, labels, where)
     return labels
 
@@ -135,7 +154,7 @@ def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int
     if labels.regression:
         return _scores(values, where, chosen)
     encoded = np.zeros((len(values), labels.count), np.float32) if labels.multi else np.zeros(len(values), np.int64)
-    position = _finder(labels)
+    position = labels.position
     missing: list[int] = []
     unseen: dict[str, list[int]] = {}
     for row in chosen:
@@ -154,8 +173,7 @@ def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int
                 encoded[row] = place
     errors = ErrorList()
     if missing:
-        none = "" if not labels.multi else " (a text without labels has an empty list or an empty cell)"
-        errors.add(f"{at_rows(where, missing)}: the label is missing; fill it in or remove the row{none}")
+        errors.add(f"{at_rows(where, missing)}: {missing_label(labels.multi)}")
     cure = _cure(unseen, labels)
     for name, at in list(unseen.items())[:5]:
         errors.add(
@@ -167,30 +185,27 @@ def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int
     return encoded
 
 
-def _finder(labels: Labels) -> Callable[[str], int | None]:
-    """Where a name is among the labels."""
-    index = dict(labels.label2id)
-    if labels.default_names:
-        index |= {str(position): position for position in range(labels.count)}
-    # "POSITIVE" of a published teacher is the "positive" of a file, unless the names differ in case only.
-    folded = {name.casefold(): position for name, position in index.items()}
-    if len(folded) < len(index):
-        folded = {}
-    known: dict[str, int | None] = {}
-
-    def find(name: str) -> int | None:
-        if name not in known:
-            known[name] = index.get(name, folded.get(name.casefold()))
-        return known[name]
-
-    return find
+def missing_label(several: bool) -> str:
+    """What an error says of rows whose label is missing."""
+    none = " (a text without labels has an empty list or an empty cell)" if several else ""
+    return f"the label is missing; fill it in or remove the row, or leave such rows out with --skip-empty{none}"
 
 
 def _cure(unseen: Iterable[str], labels: Labels) -> str:
-    """What to do about numbers where names are known: which name a number stands for is not for us to guess."""
-    if not unseen or not all(map(INTEGER.fullmatch, unseen)) or any(map(INTEGER.fullmatch, labels.names)):
+    """What to do about names that a model does not know: which of its own they mean is not for us to guess."""
+    # Not at the top: the suggestion is made of labels.
+    from stillery.data.schema.label_map import suggested_label_map
+
+    if not unseen:
         return ""
-    return "; numbers are not names: write the names in the file, or the numbers as id2label in the model's config.json"
+    suggested = suggested_label_map(unseen, labels)
+    if all(map(INTEGER.fullmatch, unseen)) and not any(map(INTEGER.fullmatch, labels.names)):
+        why = "; numbers are not names"
+    else:
+        why = "; the model has no names of its own" if labels.default_names else ""
+    if suggested:
+        return f"{why}; if that is what they mean, say --label-map {suggested}"
+    return f"{why}; say which is which with --label-map" if why else ""
 
 
 def label_name(value: Any) -> str | None:
@@ -216,7 +231,10 @@ def _scores(values: Sequence[Any], where: str, rows: Iterable[int]) -> NDArray[n
             (missing if label_name(values[row]) is None else wrong).append(row + 1)
     errors = ErrorList()
     if missing:
-        errors.add(f"{at_rows(where, missing)}: the label is missing; a regression needs a number in every row")
+        errors.add(
+            f"{at_rows(where, missing)}: the label is missing; a regression needs a number in every row; or say "
+            "--skip-empty"
+        )
     if wrong:
         shown = str(values[wrong[0] - 1])[:40]
         errors.add(f"{at_rows(where, wrong)}: the label {shown!r} is not a finite number; correct or remove the row")
@@ -281,15 +299,20 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(names))
 
 
-def _refuse_joined(labels: Labels, where: str) -> None:
-    """Refuse to take `a|b` for a class of its own where `a` and `b` are classes too."""
-    for name in labels.names:
-        pieces = {piece.strip() for piece in name.split(SEPARATOR)}
-        if len(pieces) > 1 and pieces <= set(labels.names):
-            raise UserError(
-                f"{where}: the label {name!r} looks like several of the other labels; say --multi-label if it is, "
-                "or --no-multi-label if it is a class of its own"
-            )
+def refuse_joined(names: Sequence[str], where: str, cure: str) -> None:
+    """Refuse to take `a|b` or `a,b` for a class of its own where `a` and `b` are in other labels too.
+
+    What to do about it is said by the `cure`; `{separator}` in it stands for what is between them.
+    """
+    for separator in JOINED_BY:
+        pieces = {name: {piece.strip() for piece in name.split(separator)} - {""} for name in names}
+        counts = Counter(piece for some in pieces.values() for piece in some)
+        for name, some in pieces.items():
+            if len(some) > 1 and all(counts[piece] > 1 for piece in some):
+                raise UserError(
+                    f"{where}: the label {name!r} looks like several of the other labels; "
+                    f"{cure.format(separator=repr(separator))}"
+                )
 
 
 def _listed(names: Sequence[str]) -> str:

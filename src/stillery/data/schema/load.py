@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from stillery.data.schema.answer import Selected
+from stillery.data.schema.answer import Rows, Selected, kept_rows
 from stillery.data.schema.examples import HELD_OUT, SHARES, Examples, Splits
 from stillery.data.schema.labels import Labels
 from stillery.data.schema.roles import Schema
 from stillery.data.schema.split_folders import SPLITS, Folder, find_splits, is_folder
 from stillery.data.schema.splits import cut, text_keys
-from stillery.data.schema.table import Table, read_tables
+from stillery.data.schema.table import Table, read_tables, refuse_answers
 from stillery.errors import ErrorList, UserError, nearest
+from stillery.progress import say
 
 __all__ = ["load", "load_file", "load_inputs", "load_to_score"]
 
@@ -33,11 +34,13 @@ def load(path: Path, schema: Schema, *, need_answers: bool = True) -> Splits:
     folder = _folder(path)
     tables = _read(folder, schema, need_answers)
     notes = [folder.note] if folder.note else []
-    if need_answers and "test" in tables and answer.left_out(tables["test"]):
+    if need_answers and "test" in tables and _unanswered(tables["test"], schema):
         left_out = ", ".join(table.where for table in tables.pop("test"))
         notes.append(f"{left_out} has no {answer.plural} and is left out")
     name = path.resolve().name
+    notes += [table.left_out for some in tables.values() for table in some if table.left_out]
     bare = {split: _examples(some, name) for split, some in tables.items()}
+    kept = {split: kept_rows(some) for split, some in tables.items()}
     chosen = {
         split: Selected(
             files=files,
@@ -46,7 +49,7 @@ def load(path: Path, schema: Schema, *, need_answers: bool = True) -> Splits:
             examples=bare[files] if rows is None else bare[files].take(rows),
             answered=need_answers or (split != "train" and answer.found(tables[files], rows)),
         )
-        for split, (files, rows) in _pieces(list(bare), bare["train"], path, folder, notes).items()
+        for split, (files, rows) in _pieces(kept, bare["train"], path, folder, notes).items()
     }
     splits, labels = answer.attach(chosen, path.name, need_answers)
     return Splits(
@@ -63,7 +66,7 @@ def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examp
     """Load what a model is scored on: a file, a folder's test (else dev) split or all of it, or the split named."""
     path = Path(path)
     if split is not None and split not in SPLITS:
-        raise UserError(f"no part {split!r}; {nearest(split, SPLITS)}")
+        raise UserError(f"no split {split!r}; {nearest(split, SPLITS)}")
     folder = _folder(path, need_train=False)
     files = folder.whole if split is None else ()
     if folder.splits:
@@ -72,15 +75,16 @@ def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examp
         # Without a dev file the dev split is held out of train, so neither of the two is a file of its own.
         if split != "train" or "dev" in folder.splits:
             files = folder.splits.get(split, ())
-    name, rows = path.resolve().name, None
+    name = path.resolve().name
     if not files and split == "test" and folder.splits:
-        raise UserError(f"{path}: there is no test part; add a test file, or choose another part")
+        raise UserError(f"{path}: there is no test split; add a test file, or choose another split")
     # What comes out of train needs a train file.
     tables = read_tables(files or folder.whole or _folder(path).splits["train"], schema, need=True)
-    examples = _examples(tables, name)
+    _say_left_out(tables)
+    examples, rows = _examples(tables, name), kept_rows(tables)
     if not files:
-        rows = _pieces(["train"], examples, path, folder, [])[split or "dev"][1]
-        examples = examples if rows is None else examples.take(rows)
+        rows = _pieces({"train": rows}, examples, path, folder, [])[split or "dev"][1]
+    examples = examples if rows is None else examples.take(rows)
     return _scored(Selected(files="scored", tables=tables, rows=rows, examples=examples), schema, path)[0]
 
 
@@ -89,7 +93,10 @@ def load_inputs(path: Path, schema: Schema) -> Examples:
     path = Path(path)
     folder = _folder(path)
     files = folder.whole or folder.splits["train"]
-    return _examples(read_tables(files, schema, need=False, look=False), path.resolve().name)
+    tables = read_tables(files, schema, need=False, look=False)
+    _say_left_out(tables)
+    examples, rows = _examples(tables, path.resolve().name), kept_rows(tables)
+    return examples if rows is None else examples.take(rows)
 
 
 def load_file(path: Path, schema: Schema, *, need_answers: bool = True) -> tuple[Examples, Labels | None]:
@@ -100,7 +107,10 @@ def load_file(path: Path, schema: Schema, *, need_answers: bool = True) -> tuple
     path = Path(path)
     look = need_answers or schema.asked.get(schema.answer.role.name) is not None
     tables = read_tables([path], schema, need=need_answers, look=look)
-    chosen = Selected(files="scored", tables=tables, rows=None, examples=_examples(tables, path.name))
+    _say_left_out(tables)
+    examples, rows = _examples(tables, path.name), kept_rows(tables)
+    examples = examples if rows is None else examples.take(rows)
+    chosen = Selected(files="scored", tables=tables, rows=rows, examples=examples)
     return (chosen.examples, None) if tables[0].answers is None else _scored(chosen, schema, path)
 
 
@@ -132,10 +142,16 @@ def _read(folder: Folder, schema: Schema, need: bool) -> dict[str, list[Table]]:
         with errors.catch():
             # Answers of a train split are looked at without need only where other splits are held out of it.
             look = need or split != "train" or "dev" not in files
-            tables[split] = read_tables(paths, like, need=need and split != "test", look=look)
+            tables[split] = read_tables(paths, like, need=need and split != "test", look=look, answered=need)
             if split == "train":
                 # The other splits must mean the same by their columns.
                 like = schema.like(tables[split][0].columns)
+    if errors.lines and need:
+        # The answers of the others would be looked at later, and an error is not to hide another.
+        for some in tables.values():
+            for table in some:
+                with errors.catch():
+                    refuse_answers(schema, table)
     errors.raise_any()
     role = schema.answer.role
     asked = schema.asked.get(role.name)
@@ -147,18 +163,38 @@ def _read(folder: Folder, schema: Schema, need: bool) -> dict[str, list[Table]]:
     return tables
 
 
-def _pieces(splits: Sequence[str], train: Examples, path: Path, folder: Folder, notes: list[str]) -> dict[str, Piece]:
-    """Which split's files, and which of their rows, make up each split; what has no files comes out of train."""
-    pieces: dict[str, Piece] = {split: (split, None) for split in splits}
+def _unanswered(tables: Sequence[Table], schema: Schema) -> bool:
+    """Whether a test split has no answers; where empty rows are left out, it may have a column of nothing."""
+    answer = schema.answer
+    return answer.left_out(tables) or (schema.skip_empty and not answer.found(tables))
+
+
+def _say_left_out(tables: Sequence[Table]) -> None:
+    for table in tables:
+        if table.left_out:
+            say(table.left_out)
+
+
+def _pieces(
+    kept: Mapping[str, Rows], train: Examples, path: Path, folder: Folder, notes: list[str]
+) -> dict[str, Piece]:
+    """Which split's files, and which of their rows, make up each split; what has no files comes out of train.
+
+    `kept` has the rows of each split's files that are not left out.
+    """
+    pieces: dict[str, Piece] = {split: (split, rows) for split, rows in kept.items()}
     names, shares = (
-        (tuple(SPLITS), SHARES) if folder.whole else (("train", "dev"), HELD_OUT) if "dev" not in splits else ((), ())
+        (tuple(SPLITS), SHARES) if folder.whole else (("train", "dev"), HELD_OUT) if "dev" not in kept else ((), ())
     )
     if names:
-        rows = cut(text_keys(list(train.inputs.values())), shares, train.source)
+        left = kept["train"]
+        whole = train if left is None else train.take(left)
+        rows = cut(text_keys(list(whole.inputs.values())), shares, train.source)
+        rows = rows if left is None else tuple(left[some] for some in rows)
         pieces |= {split: ("train", some) for split, some in zip(names, rows, strict=True)}
         sizes = ", ".join(f"{len(some)} {split}" for split, some in zip(names, rows, strict=True))
         if not folder.whole:
-            notes.append(f"no dev file: {len(rows[1])} of the train rows are held out as the dev part")
+            notes.append(f"no dev file: {len(rows[1])} of the train rows are held out as the dev split")
         elif path.is_dir():
             notes.append(f"the {len(folder.whole)} files of {path.resolve().name} are one set, split by texts: {sizes}")
         else:

@@ -8,14 +8,18 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from stillery.data.readers.files import read_batches
+from stillery.data.readers.row_errors import RowErrors
 from stillery.data.schema.columns import Columns, find
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.roles import Schema
 from stillery.data.schema.table import refuse_empty
 from stillery.errors import ErrorList, UserError
+from stillery.progress import say
 
 __all__ = ["TextBatch", "TextFile", "open_texts"]
 
@@ -32,7 +36,10 @@ class TextBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class TextFile:
-    """A file that was looked through: its columns and their types, which of them hold the inputs, and its rows."""
+    """A file that was looked through: its columns and their types, which of them hold the inputs, and its rows.
+
+    `rows` counts those that are not left out because they are empty; `empty` are those, counted from 0.
+    """
 
     path: Path
     schema: Schema
@@ -40,16 +47,22 @@ class TextFile:
     types: dict[str, pa.DataType]
     columns: Columns
     rows: int
+    empty: NDArray[np.int64]
 
     def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[TextBatch]:
         """The rows, each batch with every column; what a row of JSON lacks is null."""
         before = 0
-        for batch in read_batches(self.path, batch_rows):
+        for batch in read_batches(self.path, batch_rows, self.schema.encoding):
             inputs = _inputs(batch, self.schema, self.columns, self.path.name, before)
             ids = tuple(str(before + row) for row in range(1, batch.num_rows + 1))
-            before += batch.num_rows
             examples = Examples(ids=ids, columns=inputs, source=self.path.name)
-            yield TextBatch(batch=_with_columns(batch, self.names), examples=examples)
+            found = TextBatch(batch=_with_columns(batch, self.names), examples=examples)
+            left = np.setdiff1d(np.arange(batch.num_rows), self.empty - before)
+            before += batch.num_rows
+            if len(left) == batch.num_rows:
+                yield found
+            elif len(left):
+                yield TextBatch(batch=found.batch.take(pa.array(left)), examples=examples.take(left))
 
     def column(self, rows: TextBatch, name: str) -> list[Any] | pa.Array:
         """A column's values as they are; as text where the file mixes kinds that have nothing in common."""
@@ -62,32 +75,55 @@ class TextFile:
 
 
 def open_texts(path: Path, schema: Schema) -> TextFile:
-    """Look through a whole file before any work is done on it; every input that is missing or empty is an error."""
+    """Look through a whole file before any work is done on it; rows that cannot be read, or are empty, are errors.
+
+    Where the schema says so, empty ones are left out instead.
+    """
     where, columns, rows = path.name, None, 0
     types: dict[str, pa.DataType] = {}
     empty: dict[str, list[int]] = {role.name: [] for role in schema.inputs}
-    for batch in read_batches(path, BATCH_ROWS):
+    bad, errors = RowErrors(where, gather=True), ErrorList()
+    try:
+        for batch in read_batches(path, BATCH_ROWS, schema.encoding, bad):
+            if columns is None:
+                names = schema.prepared(batch, where, rows, False).schema.names
+                columns = find(names, where, schema, look=False)
+            inputs = _inputs(batch, schema, columns, where, rows)
+            for role in schema.inputs:
+                if role.name in inputs:
+                    empty[role.name] += (role.empty(inputs[role.name]) + rows).tolist()
+            for field in batch.schema:
+                empty_here = batch.column(field.name).null_count == batch.num_rows
+                types[field.name] = _common(types.get(field.name, pa.null()), pa.null() if empty_here else field.type)
+            rows += batch.num_rows
         if columns is None:
-            columns = find(batch.schema.names, where, schema, look=False)
-        inputs = _inputs(batch, schema, columns, where, rows)
+            raise UserError(f"{path}: the file has no rows")
+    except UserError as error:
+        for line in (*bad.lines(), *error.lines):
+            errors.add(line)
+        errors.raise_any()
+        raise
+    for line in bad.lines():
+        errors.add(line)
+    all_empty = np.array(sorted(set().union(*empty.values())), dtype=np.int64)
+    if not schema.skip_empty:
         for role in schema.inputs:
-            if role.name in inputs:
-                empty[role.name] += (role.empty(inputs[role.name]) + rows).tolist()
-        for field in batch.schema:
-            empty_here = batch.column(field.name).null_count == batch.num_rows
-            types[field.name] = _common(types.get(field.name, pa.null()), pa.null() if empty_here else field.type)
-        rows += batch.num_rows
-    if columns is None:
-        raise UserError(f"{path}: the file has no rows")
-    errors = ErrorList()
-    for role in schema.inputs:
-        with errors.catch():
-            refuse_empty(role, empty[role.name], columns, where)
+            with errors.catch():
+                unread = {position - 1 for position in bad.positions}
+                refuse_empty(role, [row for row in empty[role.name] if row not in unread], columns, where)
+    elif len(all_empty) == rows and not errors.lines:
+        errors.add(f"{path}: every row is empty; is it the right column? ({schema.inputs[0].option})")
     errors.raise_any()
-    return TextFile(path=path, schema=schema, names=tuple(types), types=types, columns=columns, rows=rows)
+    if len(all_empty):
+        say(f"{len(all_empty)} of {rows} rows of {where} are empty and left out")
+    return TextFile(
+        path=path, schema=schema, names=tuple(types), types=types, columns=columns, rows=rows - len(all_empty),
+        empty=all_empty,
+    )  # fmt: skip
 
 
 def _inputs(batch: pa.RecordBatch, schema: Schema, columns: Columns, where: str, before: int) -> dict[str, pa.Array]:
+    batch = schema.prepared(batch, where, before, False)
     return {
         role.name: role.read(batch, columns[role.name], where, before, role.option)
         for role in schema.inputs

@@ -24,6 +24,9 @@ ANSWERS = frozenset({"target", "references", "tags"})
 Read = Callable[[pa.RecordBatch, str, str, int, str], pa.Array]
 """Reads a column of a batch: its name, the file, how many rows of the file were read before, and the option."""
 
+Prepare = Callable[["Schema", pa.RecordBatch, str, int, bool], pa.RecordBatch]
+"""Other columns for those of a batch: its schema, the file, how many rows were read before, whether answers must be."""
+
 ID = ("id", "idx", "guid")
 """What a column of ids is usually called."""
 
@@ -68,13 +71,22 @@ class Schema:
     """How a kind of model reads files: the roles of its inputs, its kind of answer, and the columns asked for.
 
     `partners` are names that columns of all inputs usually have together; `asked` has column names by role. A column
-    that is asked for is taken alone: of a text by name there is no second text unless it is named too.
+    that is asked for is taken alone: of a text by name there is no second text unless it is named too. Text files are
+    in the `encoding`, by default UTF-8; with `skip_empty` rows without an input or an answer are left out. `prepare`
+    is what is done to each batch of a file before its columns are looked for, given whether an answer is needed.
     """
 
     inputs: tuple[Role, ...]
     answer: Answer
     partners: Sequence[Sequence[str]] = ()
     asked: Mapping[str, str | None] = field(default_factory=dict)
+    encoding: str | None = None
+    skip_empty: bool = False
+    prepare: Prepare | None = None
+
+    def prepared(self, batch: pa.RecordBatch, where: str, before: int, need: bool) -> pa.RecordBatch:
+        """Rows of a file as the columns are looked for in them; `before` is the number of rows already read."""
+        return batch if self.prepare is None else self.prepare(self, batch, where, before, need)
 
     def like(self, found: Columns) -> Schema:
         """The same for other files, whose columns must mean the same."""

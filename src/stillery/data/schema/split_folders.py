@@ -82,11 +82,13 @@ def find_splits(folder: Path, need_train: bool = True) -> Folder:
 
 
 def _data_files(folder: Path) -> list[Path]:
-    return sorted(
+    files = sorted(
         path
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".") and path.name.lower().endswith(tuple(SUFFIXES))
     )
+    # A workbook beside other files is where they were made, not one of them.
+    return [path for path in files if format_of(path) != "xlsx"] or files
 
 
 def _choose(
@@ -168,5 +170,5 @@ def _as_one(folder: Path, files: Sequence[Path]) -> tuple[Path, ...]:
     words = {word for names in SPLITS.values() for word in names}
     named = [path.name for path in data if words & set(re.split(r"[\W_]+", stem(path).lower()))]
     if named:
-        raise UserError(f"{folder}: {', '.join(named[:5])} look like parts of a task; call them train, dev and test")
+        raise UserError(f"{folder}: {', '.join(named[:5])} look like splits of a task; call them train, dev and test")
     return data

@@ -39,7 +39,7 @@ def cut(keys: NDArray[np.uint64], shares: Sequence[float], where: str) -> tuple[
     groups, member, sizes = np.unique(keys, return_inverse=True, return_counts=True)
     if len(groups) < len(shares):
         raise UserError(
-            f"{where}: only {len(groups)} different texts, too few for {len(shares)} parts with at least one each; "
+            f"{where}: only {len(groups)} different texts, too few for {len(shares)} splits with at least one each; "
             "add rows, or give a folder with train, dev and test files"
         )
     # The keys are hashes, so their order is a shuffle that depends on the texts and the seed alone.

@@ -20,6 +20,7 @@ __all__ = [
     "holds_lists",
     "list_column",
     "plain_column",
+    "refuse_nested",
     "scalar_column",
     "text_column",
 ]
@@ -43,7 +44,7 @@ def text_column(batch: pa.RecordBatch, name: str, where: str, before: int, optio
     if not any(test(kind) for test in (*STRINGS, *BYTES)):
         row = before + 1 + pc.index(present, True).as_py()
         raise UserError(f"{at(where, row)}: column {name!r} holds {kind} values, not text; choose with {option}")
-    _refuse_nested(batch, name, where)
+    refuse_nested(batch, name, where)
     return _decoded(column, name, where, before)
 
 
@@ -63,7 +64,7 @@ def scalar_column(batch: pa.RecordBatch, name: str, where: str, before: int, use
     column = plain_column(batch, name)
     if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
         raise UserError(f"{where}: column {name!r} holds {column.type} values and cannot be the {use}")
-    _refuse_nested(batch, name, where)
+    refuse_nested(batch, name, where)
     if any(test(column.type) for test in BYTES):
         column = _decoded(column, name, where, before)
     values: list[Any] = column.to_pylist()
@@ -97,7 +98,7 @@ def empty_lists(lists: pa.Array) -> NDArray[np.int64]:
     return np.union1d(np.flatnonzero(sizes == 0), owners[empty_rows(lists.flatten())]).astype(np.int64)
 
 
-def _refuse_nested(batch: pa.RecordBatch, name: str, where: str) -> None:
+def refuse_nested(batch: pa.RecordBatch, name: str, where: str) -> None:
     """Refuse lists and objects that were written out as text because other rows hold something else."""
     metadata = batch.schema.field(name).metadata if name in batch.schema.names else None
     row = int((metadata or {}).get(NESTED, 0))

@@ -78,7 +78,7 @@ _ALL = (
     ),
     Task(
         name="mnli",
-        about="does a premise entail a hypothesis, contradict it, or neither? Dev is the matched part",
+        about="does a premise entail a hypothesis, contradict it, or neither? Dev is the matched split",
         columns=_INFERENCE,
         labels=Labels(names=("entailment", "neutral", "contradiction")),
         metrics=("accuracy",),

@@ -174,6 +174,6 @@ def _listed_pairs(path: Path) -> set[tuple[str, ...]]:
 
 def _chosen(batch: pa.RecordBatch, pairs: set[tuple[str, ...]], inside: bool, path: Path) -> NDArray[np.bool_]:
     if not {"#1 ID", "#2 ID"} <= set(batch.schema.names):
-        raise UserError(f"{path}: no columns '#1 ID' and '#2 ID', by which dev_ids.tsv names the dev part")
+        raise UserError(f"{path}: no columns '#1 ID' and '#2 ID', by which dev_ids.tsv names the dev split")
     ids = zip(batch["#1 ID"].to_pylist(), batch["#2 ID"].to_pylist(), strict=True)
     return np.array([(pair in pairs) == inside for pair in ids], dtype=bool)

@@ -63,7 +63,7 @@ def fetch(hub: Hub, name: str) -> Cached:
         splits = hub_splits(names, hub.folder, hub.splits, hub.repo)
         if splits.keys() != hub.splits.keys():
             raise NotFetched(
-                f"{hub.repo} has no {', '.join(sorted(hub.splits.keys() - splits.keys()))} part on the hub"
+                f"{hub.repo} has no {', '.join(sorted(hub.splits.keys() - splits.keys()))} split on the hub"
             )
         for file in track([file for some in splits.values() for file in some], f"download {name}"):
             api.hf_hub_download(hub.repo, file, repo_type="dataset", revision=hub.revision)

@@ -146,7 +146,7 @@ def load_task_test(name: str, data_dir: Path | None = None) -> dict[str, Example
     found = find(task, data_dir)
     missing = [split for split in task.submissions if split not in found.files]
     if missing:
-        raise UserError(f"{name}: no {' and no '.join(missing)} part in {found.where}; add the official test files")
+        raise UserError(f"{name}: no {' and no '.join(missing)} split in {found.where}; add the official test files")
     return {file: glue_rows.read_texts(task, split, found.files[split]) for split, file in task.submissions.items()}
 
 
@@ -156,7 +156,7 @@ def _submitted() -> list[str]:
 
 def _check_split(split: str | None, known: Sequence[str]) -> None:
     if split is not None and split not in known:
-        raise UserError(f"no part {split!r}; {nearest(split, known)}")
+        raise UserError(f"no split {split!r}; {nearest(split, known)}")
 
 
 def _to_train(
@@ -167,7 +167,7 @@ def _to_train(
     if "train" not in found.splits:
         cure = f", or leave out --data-dir and download it with `stillery tasks fetch {task.name}`" if task.hub else ""
         raise UserError(
-            f"{task.name}: no train part in {found.where}, so models can be scored on it but not trained; "
+            f"{task.name}: no train split in {found.where}, so models can be scored on it but not trained; "
             f"add a train file{cure}"
         )
     return _read(task, found, wanted, need)
@@ -180,7 +180,7 @@ def _to_score(task: AnyTask, split: str | None, data_dir: Path | None) -> ToScor
     splits, notes = _read(task, found, (chosen, MISMATCHED) if chosen == "dev" else (chosen,))
     if chosen not in splits:
         there = ", ".join(one for one in found.splits if _answered(task, found, one))
-        what = "part" if isinstance(task, GenerationTask) else "part with labels"
+        what = "split" if isinstance(task, GenerationTask) else "split with labels"
         raise UserError(f"{task.name}: no {chosen} {what} in {found.where}; choose from {there or 'none'}")
     more = {one: examples for one, examples in splits.items() if one == MISMATCHED != chosen}
     return ToScore(task=task, split=chosen, examples=splits[chosen], source="; ".join(notes), more=more)
@@ -234,7 +234,7 @@ def _read(
         notes += [left_out] if left_out else []
     if held_out:
         splits["train"], splits["dev"] = split(splits["train"], HELD_OUT)
-        notes.append(f"no dev file: {len(splits['dev'])} of the train rows are held out as the dev part")
+        notes.append(f"no dev file: {len(splits['dev'])} of the train rows are held out as the dev split")
     return {name: examples for name, examples in splits.items() if name in wanted}, notes
 
 

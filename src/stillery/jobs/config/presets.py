@@ -96,7 +96,7 @@ _WRITING: dict[str, Preset] = {
         for task, weight in (("mrpc", 0.2), ("rte", 0.3))
     },
 }  # fmt: skip
-"""Those of models that write text."""
+"""Those of models that generate text."""
 
 
 _TASKS = ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")

@@ -27,6 +27,7 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.jobs.config.step_size import CUT
+from stillery.progress import say
 from stillery.setting import Named, make, option_name
 from stillery.train.settings import Storing
 from stillery.words import read_along
@@ -67,11 +68,15 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
     said = {name: value for name, value in given.items() if value is not None}
     values = dict(preset(said.pop("preset"), kind.__name__.lower()).settings) if "preset" in said else {}
     if config is None:
+        said.pop("given_in_python", None)
         return resolve(kind, _beside(values, said), named)
     from_file = read_toml(config)
     if "recipe" in from_file and "recipe" not in said:
         raise UserError(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
     from_file = _as_it_was(from_file)
+    functions = set(from_file.pop("given_in_python", [])) - set(said.pop("given_in_python", None) or [])
+    if functions:
+        say(f"{config}: its run had {', '.join(sorted(functions))} from Python, which this one has not")
     values = _beside(_beside(from_file, values), said)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
 
@@ -88,8 +93,6 @@ def ask_method(given: Mapping[str, Any]) -> MethodSettings:
 
 def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
     """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
-    # Not at the top: the command line shows its help without tensor code.
-
     # Not at the top: the command line shows its help without tensor code.
     from stillery import methods
 

@@ -9,7 +9,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
-from stillery.errors import ErrorList, UserError, nearest
+from stillery.errors import ErrorList, UserError
+from stillery.jobs.config.other_names import not_a_setting
 from stillery.models.option_words import DEFAULT_START, DEFAULT_TEXT_START, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.setting import Named, Panel, make, setting
 from stillery.train.settings import Storing, Training
@@ -44,7 +45,7 @@ class DataSettings:
 
     data: str | None = setting(
         None,
-        "A CSV, TSV, JSON Lines, Parquet, CoNLL or text file, or a folder with train, dev and test files.",
+        "A CSV, TSV, JSON, Parquet, Excel, CoNLL or text file, or a folder with train, dev and test files.",
         panel=Panel.FIRST,
     )
     task: str | None = setting(None, "A named task instead of --data; see `stillery tasks`.", panel=Panel.FIRST)
@@ -61,7 +62,12 @@ class DataSettings:
         None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
     )
     label_separator: str | None = setting(None, "What stands between them.  [default: |]")
-    unlabelled: bool = setting(False, "Distil on texts alone: labels of the training part are neither needed nor read.")
+    label_map: str | None = setting(
+        None, "What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]"
+    )
+    encoding: str | None = setting(None, "Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]")
+    skip_empty: bool = setting(False, "Leave out rows with no text or no label, which are errors otherwise.")
+    unlabelled: bool = setting(False, "Distil on texts alone: no labels of the training split are needed or read.")
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
 
 
@@ -71,8 +77,8 @@ class GenerationSettings:
 
     panel: ClassVar[Panel] = Panel.GENERATION
 
-    source: str | None = setting(None, "Column with what a model reads, if it writes text.  [default: found by name]")
-    target: str | None = setting(None, "Column with what it should write.  [default: found by name]")
+    source: str | None = setting(None, "Column with the source texts, to generate from.  [default: found by name]")
+    target: str | None = setting(None, "Column with the target texts.  [default: found by name]")
     max_target_length: int = setting(128, "Tokens per target; longer ones are cut.", least=4)
     prompt: str | None = setting(
         None, "What a decoder goes on from, with {source} in it.  [default: the source and a line break]"
@@ -113,7 +119,7 @@ class InputSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionSettings:
-    """A training part made harder to learn from on purpose; dev and test stay as they are.
+    """A training split made harder to learn from on purpose; dev and test stay as they are.
 
     The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
     """
@@ -122,10 +128,10 @@ class ConditionSettings:
 
     samples: int | None = setting(
         None,
-        "Train on this many examples (of texts to write: sources), drawn at random from the training part.",
+        "Train on this many examples (of texts to generate: sources), drawn at random from the training split.",
         least=1,
     )
-    sample_seed: int = setting(0, "Seed of that draw.", least=0, most=2**32 - 1)
+    sample_seed: int = setting(0, "Seed of that draw, and of the one of --dev-samples.", least=0, most=2**32 - 1)
     label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
     noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
 
@@ -182,12 +188,12 @@ class StudentSettings:
         "widths differ, else none]",
         choices=PROJECTORS,
     )
-    freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that writes text.")
+    freeze_embeddings: bool | None = setting(None, "Do not train the token embeddings of a model that generates text.")
     tie_embeddings: bool | None = setting(
         None, "A decoder's head and token embeddings are one tensor.  [default: as the teacher has it]"
     )
     copy_embeddings: bool | None = setting(
-        None, "With --init random, start from the teacher's embeddings, in a model that writes text."
+        None, "With --init random, start from the teacher's embeddings, in a model that generates text."
     )
     allow_custom_head: bool | None = setting(
         None, "Allow a reused head that no plain model can hold; the student then loads with stillery only."
@@ -214,9 +220,9 @@ class MethodSettings:
     schedule: str | None = setting(
         None, "Match layers and predictions jointly, or layers first (sequential).", choices=partial(words, "schedule")
     )
-    ild_data: str | None = setting(None, "Texts for the stage of layers, instead of --data; they need no labels.")
-    ild_task: str | None = setting(None, "A named task's texts for the stage of layers.")
-    ild_teacher: str | None = setting(None, "Another teacher for the stage of layers.  [default: --teacher]")
+    ild_data: str | None = setting(None, "Texts for the hidden-state stage, instead of --data; they need no labels.")
+    ild_task: str | None = setting(None, "A named task's texts for the hidden-state stage.")
+    ild_teacher: str | None = setting(None, "Another teacher for the hidden-state stage.  [default: --teacher]")
     ild_max_length: int | None = setting(None, "Tokens per text of those.  [default: --max-length]", least=4)
     stacks: str = setting(
         "both", "Of an encoder-decoder, the stacks whose layers are matched.", choices=("both", "encoder", "decoder")
@@ -249,7 +255,8 @@ class MethodSettings:
 class Finetune:
     """Train a pretrained model on labelled examples.
 
-    `processes` is how many the batch size is for, None where nobody has said.
+    `processes` is how many the batch size is for, None where nobody has said. `given_in_python` names functions that
+    the run had and its file cannot hold.
     """
 
     model: str
@@ -260,6 +267,7 @@ class Finetune:
     restart: RestartSettings
     training: Training
     processes: int | None = None
+    given_in_python: tuple[str, ...] | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -274,6 +282,7 @@ class Distill:
 
     `processes` is how many the batch size is for, None where nobody has said. `stored_stages` are the stages, counted
     from 1, that read what their teacher shows from the store, as `--cache auto` decided; None where it has not yet.
+    `given_in_python` names functions that the run had and its file cannot hold.
     """
 
     teacher: str
@@ -287,6 +296,7 @@ class Distill:
     storing: Storing
     processes: int | None = None
     stored_stages: tuple[int, ...] | None = None
+    given_in_python: tuple[str, ...] | None = None
     fingerprints: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -332,6 +342,12 @@ def setting_names(group: type) -> list[str]:
     return [item.name for item in dataclasses.fields(group)]
 
 
+_OF_FILES = (
+    *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map", "encoding"),
+    *("skip_empty", "source", "target"),
+)
+"""The settings of how files are read, which mean nothing to a named task."""
+
 EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
 """The settings that decide which examples there are."""
 
@@ -373,6 +389,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         "job",
         subject,
         "processes",
+        "given_in_python",
         "fingerprints",
         *(name for group in groups.values() for name in setting_names(group)),
         *(["stored_stages"] if kind is Distill else []),
@@ -384,7 +401,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         raise UserError(f"{named('job')} is {other!r}: this command runs {job!r}{cure}")
     for name in given:
         if name not in known:
-            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+            errors.add(not_a_setting(name, known, named(name)))
     made: dict[str, Any] = {subject: given.get(subject), "fingerprints": given.get("fingerprints", {})}
     made["processes"] = given.get("processes")
     wrong: set[str] = set()
@@ -414,7 +431,7 @@ def scoring_settings(values: Mapping[str, Any], named: Named = str) -> InputSett
     known = {name for some in names.values() for name in some}
     for name in given:
         if name not in known:
-            errors.add(f"{named(name)} is not a setting: {nearest(name, known)}")
+            errors.add(not_a_setting(name, known, named(name)))
     parts = {group: {name: given[name] for name in some if name in given} for group, some in names.items()}
     data, _ = make(DataSettings, parts[DataSettings], named, errors)
     writing, _ = make(GenerationSettings, parts[GenerationSettings], named, errors)
@@ -447,7 +464,8 @@ def _check_source(given: Mapping[str, Any], named: Named, errors: ErrorList) -> 
         return {"data", "task"}
     if "data_dir" in given and "task" not in given:
         errors.add(f"{named('data_dir')} is where a task's files are, and no {task} is given")
-    for name in ("text", "text_pair", "label", "regression", "multi_label", "label_separator", "source", "target"):
-        if "task" in given and name in given:
+    for name in _OF_FILES:
+        # A run file that a run wrote has what is off, too.
+        if "task" in given and name in given and (name != "skip_empty" or given[name]):
             errors.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
     return set()

@@ -256,6 +256,9 @@ class Kind:
     under: Callable[[ConditionSettings, Read], tuple[Read, dict[str, Any]]]
     """The training split drawn and changed as the conditions say, and a record of it."""
 
+    measured: Callable[[Read, Training], Read] = _as_it_is
+    """The splits with the metric first that is to decide; checks that the training settings go with the labels."""
+
     summary: Callable[[Read], str]
     """What is to be learnt, in words."""
 
@@ -292,6 +295,9 @@ class Kind:
     outputs: Callable[[Read], Outputs]
     """What the losses take the model's outputs for."""
 
+    class_weights: Callable[[Read, Training], torch.Tensor | None] = _none
+    """What the labels' loss of each class is multiplied by; None where all count alike."""
+
     rewrite: Callable[[Prepared], tuple[Trainable, dict[str, Any]] | None] = _none
     """Training data with other targets than those that were read, and a record for metrics.json."""
 
@@ -311,6 +317,11 @@ class Kind:
 
     evaluation: Callable[[Scored, Answers, Answers | None], dict[str, Any]]
     """The metrics of a model's answers, and its teacher's beside them; of a split without labels their agreement."""
+
+    compared: Callable[[Scored, Answers], tuple[Any, Any]] | None = None
+    """The labels of a split and a model's predictions in their form, as a metric of the user's gets them.
+
+    None where this kind of model has no metric of the user's."""
 
     write_answers: Callable[[Path, Scored, Answers, Answers | None], None]
     """Every example and what the model, and its teacher, made of it."""

@@ -14,9 +14,11 @@ from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
 from stillery.jobs.kinds.classification import inputs
 from stillery.jobs.kinds.classification.checks import CHECKS
 from stillery.jobs.kinds.classification.conditions import under
+from stillery.jobs.kinds.classification.measures import class_weights, measured
 from stillery.jobs.kinds.classification.predicting import PREDICTING
 from stillery.jobs.kinds.classification.scores import (
     answers,
+    compared,
     evaluate,
     finishing,
     scorer,
@@ -91,7 +93,7 @@ KIND = Kind(
     refuses=(
         Refusal(
             names=_ONLY_GENERATION,
-            line="{option} is for models that write text, such as T5 or Llama; this one is a classifier",
+            line="{option} is for models that generate text, such as T5 or Llama; this one is a classifier",
         ),
     ),
     load=_load,
@@ -102,17 +104,20 @@ KIND = Kind(
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
     under=under,
+    measured=measured,
     summary=_summary,
     calibration=inputs.calibration,
     encoding=inputs.encoding,
     method=method_without_labels,
     checks=CHECKS,
     outputs=_outputs,
+    class_weights=class_weights,
     scorer=scorer,
     batch_size=lambda training, device: 64,
     readers=_readers,
     answers=answers,
     evaluation=evaluate,
+    compared=compared,
     write_answers=write_answers,
     submission=submission,
     finishing=finishing,

@@ -35,6 +35,18 @@ def one_class_per_text(context: Context) -> None:
         check_one_class(context.recipe.stages, _name(context), context.errors)
 
 
+@needs("recipe", settings=("class_weights",))
+def weighs_its_labels(context: Context) -> None:
+    """Weights of classes are of the labels' loss, which has to be there."""
+    assert context.recipe is not None
+    given = context.run.training.class_weights
+    if given is not None and not any(stage.hard_weight for stage in context.recipe.stages):
+        context.errors.add(
+            f"--class-weights {given}: {_name(context)} does not learn from labels here; leave it out, or say "
+            "--hard-weight"
+        )
+
+
 @needs("recipe", "model", "student")
 def projector_is_trained(context: Context) -> None:
     """A projector in the head is trained by some loss."""
@@ -59,4 +71,4 @@ def _check_projector(
         )
 
 
-CHECKS = (learns_without_labels, one_class_per_text, projector_is_trained)
+CHECKS = (learns_without_labels, one_class_per_text, weighs_its_labels, projector_is_trained)

@@ -27,7 +27,7 @@ def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any
     whole = len(train)
     if condition.samples is not None:
         if condition.samples > whole:
-            raise UserError(f"--samples {condition.samples}: the training part has only {whole} examples")
+            raise UserError(f"--samples {condition.samples}: the training split has only {whole} examples")
         train = train.take(draw_samples(whole, condition.samples, condition.sample_seed))
         record["samples"] = {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}
         notes.append(f"{len(train)} of {whole} training examples drawn with seed {condition.sample_seed}")
@@ -46,7 +46,7 @@ def _flipped(train: Examples, labels: Labels, rate: float, seed: int) -> tuple[E
         what = "scores" if labels.regression else "texts with several labels"
         raise UserError(f"--label-noise: {what} cannot be flipped to another class; leave it out")
     if train.labels is None:
-        raise UserError("--label-noise: the training part has no labels to flip; leave it out")
+        raise UserError("--label-noise: the training split has no labels to flip; leave it out")
     noisy, rows = flip_labels(train.labels, labels.count, rate, seed)
     record = [
         {"id": train.ids[row], "from": labels.names[train.labels[row]], "to": labels.names[noisy[row]]} for row in rows

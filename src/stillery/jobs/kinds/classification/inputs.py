@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 
 from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.examples import Examples, Splits
+from stillery.data.schema.label_map import check_label_map, parse_label_map
 from stillery.data.schema.label_mapping import map_labels
 from stillery.data.schema.labels import Labels
 from stillery.data.schema.load import load, load_inputs, load_to_score
@@ -31,7 +32,17 @@ from stillery.models.load import Loaded
 from stillery.progress import say
 from stillery.train.data import TrainingData
 
-__all__ = ["Encoding", "calibration", "encoding", "groups_of", "read", "read_texts", "read_to_score", "tokens_of"]
+__all__ = [
+    "Encoding",
+    "calibration",
+    "encoding",
+    "groups_of",
+    "read",
+    "read_texts",
+    "read_to_score",
+    "texts_alone",
+    "tokens_of",
+]
 
 Groups = tuple[tuple[int, ...], ...]
 """For each class that is scored, the outputs of a model that mean it."""
@@ -108,6 +119,9 @@ def _schema(data: DataSettings, labels: Labels | None) -> Schema:
         regression=data.regression,
         multi_label=data.multi_label,
         label_separator=data.label_separator,
+        label_map=parse_label_map(data.label_map),
+        encoding=data.encoding,
+        skip_empty=data.skip_empty,
     )
 
 
@@ -117,7 +131,12 @@ def read_texts(inputs: InputSettings) -> Examples:
     if data.task is not None:
         return dataclasses.replace(load_task(data.task, data_dir=_data_dir(data)).train, labels=None)
     assert data.data is not None
-    return load_inputs(Path(data.data), classification(text=data.text, text_pair=data.text_pair))
+    return load_inputs(Path(data.data), texts_alone(data))
+
+
+def texts_alone(data: DataSettings) -> Schema:
+    """How files are read of which only the texts matter."""
+    return classification(text=data.text, text_pair=data.text_pair, encoding=data.encoding, skip_empty=data.skip_empty)
 
 
 def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
@@ -137,7 +156,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
         return Scoring(scored=first, more=tuple(more), notes=(found.source, found.note), groups=found.groups)
     assert data.data is not None
     if split is not None and split not in SPLITS:
-        raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+        raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
     path = Path(data.data)
     examples = load_to_score(path, _schema(data, labels), split)
     name, found_split = path.resolve().name, scored_split(path, split)
@@ -189,6 +208,11 @@ def check_label_options(data: DataSettings, labels: Labels | None) -> None:
         raise UserError("--label-separator is empty: give what stands between two labels, such as ';'")
     if data.multi_label and data.regression:
         raise UserError("--multi-label cannot go with --regression: several labels are no score")
+    names = parse_label_map(data.label_map)
+    if names and data.regression:
+        raise UserError("--label-map cannot go with --regression: scores have no names")
+    if labels is not None:
+        check_label_map(names, labels)
     if labels is not None and data.multi_label not in (None, labels.multi):
         option, gives = ("--multi-label", "one label") if data.multi_label else ("--no-multi-label", "several labels")
         raise UserError(f"{option}: the model gives {gives} per text; leave the option out")

@@ -8,14 +8,14 @@ from typing import Any
 
 from numpy.typing import NDArray
 
-from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.labels import SEPARATOR, Labels
 from stillery.data.schema.new_texts import BATCH_ROWS, TextBatch, TextFile, open_texts
 from stillery.data.tokens.encode import tokenise
-from stillery.evaluate.metrics import predicted
-from stillery.evaluate.predictions import named_sets, predict_logits, probabilities
+from stillery.evaluation.metrics import predicted
+from stillery.evaluation.predictions import named_sets, predict_logits, probabilities
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
+from stillery.jobs.kinds.classification.inputs import texts_alone
 from stillery.models.load import Loaded
 from stillery.progress import quiet
 
@@ -23,7 +23,7 @@ __all__ = ["PREDICTING"]
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, classification(text=inputs.data.text, text_pair=inputs.data.text_pair))
+    return open_texts(path, texts_alone(inputs.data))
 
 
 def _columns(loaded: Loaded) -> list[str]:

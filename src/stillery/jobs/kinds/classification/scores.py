@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from stillery.data.schema.label_mapping import merged
 from stillery.data.schema.labels import Labels
 from stillery.data.tasks.load import find_task, load_task_test
 from stillery.errors import UserError
-from stillery.evaluate.agreement import agreement_evaluation
-from stillery.evaluate.metrics import agreement, majority_collapse, predicted, score
-from stillery.evaluate.predictions import named_sets, predict_logits, write_predictions
-from stillery.evaluate.report import evaluation
-from stillery.evaluate.submission import write_submission
+from stillery.evaluation.agreement import agreement_evaluation
+from stillery.evaluation.metrics import agreement, majority_collapse, predicted, score
+from stillery.evaluation.predictions import named_sets, predict_logits, write_predictions
+from stillery.evaluation.report import evaluation
+from stillery.evaluation.submission import write_submission
 from stillery.jobs.card_usage import classification_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
@@ -30,7 +31,7 @@ from stillery.progress import say
 from stillery.train.data import TrainingData
 from stillery.train.validation import OneAnswer, Scores
 
-__all__ = ["answers", "evaluate", "finishing", "scorer", "submission", "write_answers"]
+__all__ = ["answers", "compared", "evaluate", "finishing", "scorer", "submission", "write_answers"]
 
 Logits = NDArray[np.float32]
 
@@ -82,6 +83,20 @@ def evaluate(scored: Scored, student: Logits, teacher: Logits | None) -> dict[st
         assert teacher is not None
         return agreement_evaluation(scored.task, student, teacher, scored.labels)
     return evaluation(scored.task, scored.gold, student, scored.labels, teacher, scored.metrics)
+
+
+def compared(scored: Scored, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]]:
+    """Labels and predictions: class names, as numbers where all of them are; scores; for several labels 0s and 1s."""
+    labels = scored.labels
+    assert labels is not None and scored.gold is not None
+    guess = predicted(logits, labels)
+    if labels.regression or labels.multi:
+        return scored.gold, guess
+    names: list[Any] = list(labels.names)
+    if all(re.fullmatch(r"-?\d+", name) for name in names):
+        names = [int(name) for name in names]
+    named = np.array(names)
+    return named[scored.gold], named[guess]
 
 
 def write_answers(path: Path, scored: Scored, student: Logits, teacher: Logits | None) -> None:

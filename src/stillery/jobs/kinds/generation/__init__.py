@@ -17,16 +17,20 @@ __all__ = ["KIND"]
 
 _REFUSES = (
     Refusal(
-        names=("text", "text_pair", "label", "regression", "multi_label", "label_separator"),
-        line="{option} is for classifiers: a model that writes text has --source and --target",
+        names=("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map"),
+        line="{option} is for classifiers: a model that generates text has --source and --target",
     ),
-    Refusal(names=("unlabelled",), line="{option} is for classifiers: a model that writes text needs texts to write"),
+    Refusal(names=("unlabelled",), line="{option} is for classifiers: a model that generates text needs target texts"),
     Refusal(
-        names=("restarts",), line="{option} is for classifiers: a model that writes text does not fall to one class"
+        names=("restarts",), line="{option} is for classifiers: a model that generates text does not fall to one class"
+    ),
+    Refusal(
+        names=("metric", "class_weights"),
+        line="{option} is for classifiers: of a model that generates text the likelihood of its targets decides",
     ),
     Refusal(
         names=("reuse", "projector", "allow_custom_head"),
-        line="{option} is for classifiers: a model that writes text keeps its own head",
+        line="{option} is for classifiers: a model that generates text keeps its own head",
     ),
 )
 
@@ -51,7 +55,7 @@ KIND = Kind(
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
     under=under,
-    summary=lambda read: "texts to write",
+    summary=lambda read: "texts to generate",
     calibration=encoding.calibration,
     inherit=as_taught,
     encoding=encoding.encoding,
@@ -67,6 +71,7 @@ KIND = Kind(
     readers=scoring.readers,
     answers=scoring.answers,
     evaluation=scoring.evaluation,
+    compared=scoring.compared,
     write_answers=scoring.write_answers,
     finishing=scoring.finishing,
     latency_examples=20,

@@ -30,7 +30,7 @@ def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any
     encoded = parts.train["source"].dictionary_encode()
     source, whole = encoded.indices.to_numpy(), len(encoded.dictionary)
     if condition.samples > whole:
-        raise UserError(f"--samples {condition.samples}: the training part has only {whole} different sources")
+        raise UserError(f"--samples {condition.samples}: the training split has only {whole} different sources")
     chosen = draw_samples(whole, condition.samples, condition.sample_seed)
     train = parts.train.take(np.flatnonzero(np.isin(source, chosen)))
     record = {"samples": {"of": whole, "seed": condition.sample_seed, "ids": list(train.ids)}}

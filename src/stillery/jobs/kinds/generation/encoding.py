@@ -12,7 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from stillery.data.schema.examples import Examples
 from stillery.data.tokens.batches import in_order
 from stillery.data.tokens.collate import collate_generation
-from stillery.evaluate.generate import Decoding
+from stillery.evaluation.generate import Decoding
 from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.generation import reading

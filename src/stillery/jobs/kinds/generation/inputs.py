@@ -8,6 +8,7 @@ from pathlib import Path
 from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.load import load, load_to_score
+from stillery.data.schema.roles import Schema
 from stillery.data.schema.split_folders import SPLITS, scored_split
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
@@ -21,7 +22,7 @@ from stillery.data.tasks.load import (
 )
 from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
-from stillery.evaluate.text_metrics import need_sacrebleu
+from stillery.evaluation.text_metrics import need_sacrebleu
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.kinds.base import Read, Scored, Scoring
 from stillery.models.load import Loaded
@@ -41,7 +42,7 @@ def _read(inputs: InputSettings) -> Read:
     _check_task(data)
     if data.task is None:
         assert data.data is not None
-        parts = load(Path(data.data), generation(inputs.generation.source, inputs.generation.target))
+        parts = load(Path(data.data), _schema(inputs))
     elif data.task in TASKS:
         return _glue_splits(data)
     else:
@@ -53,6 +54,12 @@ def _read(inputs: InputSettings) -> Read:
         if examples is not None
     }
     return Read(splits=parts, scored=scored)
+
+
+def _schema(inputs: InputSettings) -> Schema:
+    """How files of sources and targets are read."""
+    asked, data = inputs.generation, inputs.data
+    return generation(asked.source, asked.target, encoding=data.encoding, skip_empty=data.skip_empty)
 
 
 def read_texts(inputs: InputSettings) -> Examples:
@@ -74,9 +81,9 @@ def _to_score(inputs: InputSettings, split: str | None) -> Scoring:
     if data.task is None:
         assert data.data is not None
         if split is not None and split not in SPLITS:
-            raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+            raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
         path = Path(data.data)
-        examples = load_to_score(path, generation(inputs.generation.source, inputs.generation.target), split)
+        examples = load_to_score(path, _schema(inputs), split)
         return Scoring(scored=Scored(task=path.resolve().name, split=scored_split(path, split), examples=examples))
     if data.task in TASKS:
         task = TASKS[data.task]

@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from stillery import methods
 from stillery.errors import UserError
-from stillery.evaluate.generate import end_ids
+from stillery.evaluation.generate import end_ids
 from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.generation.encoding import Encoding
 from stillery.jobs.prepare import Context, needs

@@ -7,7 +7,7 @@ from typing import Any
 
 from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.new_texts import TextBatch, TextFile, open_texts
-from stillery.evaluate.generate import generate
+from stillery.evaluation.generate import generate
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
 from stillery.progress import quiet
@@ -19,7 +19,9 @@ _TOGETHER = 4
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, generation(source=inputs.generation.source))
+    data = inputs.data
+    schema = generation(inputs.generation.source, encoding=data.encoding, skip_empty=data.skip_empty)
+    return open_texts(path, schema)
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:

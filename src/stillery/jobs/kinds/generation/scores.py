@@ -22,10 +22,10 @@ from stillery.data.tasks.glue_as_text import MIDDLE, written_scores
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.encode_generation import GenerationTokens
 from stillery.errors import UserError
-from stillery.evaluate.generate import Decoding, generate
-from stillery.evaluate.report import evaluation
-from stillery.evaluate.text_loss import token_loss
-from stillery.evaluate.text_metrics import label_accuracy, perplexity, text_difference, text_scores
+from stillery.evaluation.generate import Decoding, generate
+from stillery.evaluation.report import evaluation
+from stillery.evaluation.text_loss import token_loss
+from stillery.evaluation.text_metrics import label_accuracy, perplexity, text_difference, text_scores
 from stillery.jobs.config.settings import SearchSettings
 from stillery.jobs.kinds.base import Scored
 from stillery.jobs.kinds.generation.reading import Reading
@@ -125,7 +125,7 @@ def _loss(
 def text_evaluation(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
     """The public JSON object of an evaluation of texts.
 
-    Holds what `evaluate.report.evaluation` does; of texts that are no classes the metrics are bleu and chrf, with
+    Holds what `evaluation.report.evaluation` does; of texts that are no classes the metrics are bleu and chrf, with
     sacrebleu's signatures. Loss and perplexity, which have no interval here, come last.
     """
     found = _classes(scored, student, teacher) if scored.labels else _texts(scored, student, teacher)

@@ -10,9 +10,10 @@ from typing import Any
 import torch
 from transformers import PreTrainedModel
 
-from stillery.evaluate.generate import end_ids, left_aside
-from stillery.evaluate.text_loss import token_loss
-from stillery.evaluate.text_metrics import perplexity
+from stillery.data.schema.answer_texts import references_of
+from stillery.evaluation.generate import end_ids, left_aside
+from stillery.evaluation.text_loss import token_loss
+from stillery.evaluation.text_metrics import perplexity
 from stillery.jobs.card_usage import generation_notes, generation_tag, generation_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
@@ -30,7 +31,7 @@ from stillery.models.load import Loaded
 from stillery.train.data import TextData
 from stillery.train.settings import Training
 
-__all__ = ["answers", "batch_size", "evaluation", "finishing", "readers", "scorer", "write_answers"]
+__all__ = ["answers", "batch_size", "compared", "evaluation", "finishing", "readers", "scorer", "write_answers"]
 
 # Texts that a GPU generates at a time, whatever a step trains on: one step of a search is mostly waiting.
 _WRITTEN_AT_ONCE = 128
@@ -82,6 +83,11 @@ def answers(reader: Reader, scored: Scored, tokenised: TextData | None) -> Writt
 def evaluation(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
     """BLEU, chrF, loss and perplexity, or a task's own metrics where the texts name classes."""
     return text_evaluation(scored, student, teacher)
+
+
+def compared(scored: Scored, written: Written) -> tuple[list[list[str]], list[str]]:
+    """The references of each example, a list each, and the text that was generated for it."""
+    return references_of(scored.examples), written.outputs
 
 
 def write_answers(path: Path, scored: Scored, student: Written, teacher: Written | None) -> None:

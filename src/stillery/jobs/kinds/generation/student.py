@@ -39,7 +39,7 @@ def make_generator(
     assert settings.init is not None
     errors = ErrorList()
     if settings.head != "fresh":
-        errors.add("--head is for classifiers: a model that writes text keeps its own head")
+        errors.add("--head is for classifiers: a model that generates text keeps its own head")
     student: Student | None = None
     with errors.catch():
         student = _made(settings, settings.init, teacher, seed, calibration)

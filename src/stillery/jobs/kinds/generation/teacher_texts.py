@@ -19,8 +19,8 @@ from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode_generation import GenerationTokens, with_targets
 from stillery.data.tokens.token_cache import described
 from stillery.errors import UserError
-from stillery.evaluate.generate import Decoding, end_ids, generate_ids
-from stillery.evaluate.inference_mode import to_device
+from stillery.evaluation.generate import Decoding, end_ids, generate_ids
+from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.prepared import Prepared

@@ -37,6 +37,13 @@ _REFUSES = (
         line="{option} is for classifiers of texts; this model tags words: --text names the column of the words, "
         "--label that of their tags",
     ),
+    Refusal(
+        names=("label_map", "metric", "class_weights"),
+        line="{option} is for classifiers of texts: this model tags words",
+    ),
+    Refusal(
+        names=("skip_empty",), line="{option} is for texts: a sentence without words or tags is an error here, mend it"
+    ),
     Refusal(names=("label_noise",), line="{option} is for classifiers of texts: the tags of words are not flipped"),
 )  # fmt: skip
 

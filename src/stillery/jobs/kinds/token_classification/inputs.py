@@ -105,7 +105,7 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
 
 def read_texts(inputs: InputSettings) -> Examples:
     """Sentences for a stage that needs no tags: a file, or a folder's train split."""
-    return load_inputs(_file(inputs.data), tagging(text=inputs.data.text))
+    return load_inputs(_file(inputs.data), tagging(text=inputs.data.text, encoding=inputs.data.encoding))
 
 
 def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
@@ -113,7 +113,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
     data, labels = inputs.data, Labels.of_model(model.model.config)
     path = _file(data)
     if split is not None and split not in SPLITS:
-        raise UserError(f"--part {split}: choose from {', '.join(SPLITS)}")
+        raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
     examples = load_to_score(path, _schema(data, labels), split)
     return Scoring(scored=_scored(examples, path.resolve().name, scored_split(path, split), labels))
 
@@ -132,7 +132,7 @@ def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Cali
 
 
 def _schema(data: DataSettings, labels: Labels | None) -> Schema:
-    return tagging(text=data.text, label=data.label, labels=labels)
+    return tagging(text=data.text, label=data.label, labels=labels, encoding=data.encoding)
 
 
 def _file(data: DataSettings) -> Path:

@@ -34,7 +34,7 @@ def meant(data: DataSettings) -> bool:
         path = _first_file(Path(data.data))
         if is_conll(path):
             return True
-        batch = next(iter(read_batches(path, FIRST_ROWS)), None)
+        batch = next(iter(read_batches(path, FIRST_ROWS, data.encoding)), None)
         return batch is not None and _tags_words(batch, path.name, data)
     except UserError:
         return False
@@ -46,7 +46,9 @@ def _first_file(path: Path) -> Path:
 
 
 def _tags_words(batch: pa.RecordBatch, where: str, data: DataSettings) -> bool:
-    columns = find(batch.schema.names, where, tagging(text=data.text, label=data.label), need=False)
+    columns = find(
+        batch.schema.names, where, tagging(text=data.text, label=data.label, encoding=data.encoding), need=False
+    )
     tags = columns.get(TAGS.name)
     if not _lists(batch, columns[TOKENS.name]):
         return False

@@ -8,7 +8,7 @@ from typing import Any
 from stillery.data.schema.answer_tags import tagging
 from stillery.data.schema.new_texts import BATCH_ROWS, TextBatch, TextFile, open_texts
 from stillery.data.tokens.words import tokenise_words
-from stillery.evaluate.word_predictions import predict_words, predicted_tags, tag_names
+from stillery.evaluation.word_predictions import predict_words, predicted_tags, tag_names
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
 from stillery.progress import quiet
@@ -20,7 +20,7 @@ _COLUMN = "prediction"
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
-    return open_texts(path, tagging(text=inputs.data.text))
+    return open_texts(path, tagging(text=inputs.data.text, encoding=inputs.data.encoding))
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:

@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from transformers import PreTrainedModel
 
 from stillery.errors import UserError
-from stillery.evaluate.entities import TagSet
-from stillery.evaluate.entity_metrics import (
+from stillery.evaluation.entities import TagSet
+from stillery.evaluation.entity_metrics import (
     Tagged,
     one_tag,
     tag_agreement,
@@ -20,7 +20,7 @@ from stillery.evaluate.entity_metrics import (
     tag_evaluation,
     tag_scores,
 )
-from stillery.evaluate.word_predictions import predict_words, predicted_tags, write_tags
+from stillery.evaluation.word_predictions import predict_words, predicted_tags, write_tags
 from stillery.jobs.card_usage import token_classification_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring

@@ -1,0 +1,1 @@
+"""What `import stillery` offers: the jobs as functions, for data and models in files or in memory."""

@@ -1,0 +1,195 @@
+"""The jobs as functions; each has the signature and the docstring that `stillery.api.options` says."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from stillery.api.options import DISTILL, EVALUATE, FINETUNE, PREDICT
+from stillery.api.signatures import Option, described
+from stillery.errors import ErrorList, UserError
+
+if TYPE_CHECKING:
+    from stillery.api.given import Given
+    from stillery.jobs.config.settings import Asked
+    from stillery.jobs.from_python import FromPython
+    from stillery.jobs.result import Result
+
+__all__ = ["distill", "evaluate", "finetune", "predict", "score"]
+
+_CALLBACKS = ("on_step", "on_score")
+
+Run = TypeVar("Run")
+
+
+@described(FINETUNE, "Result")
+def finetune(**given: Any) -> Result:
+    """Fine-tune a pretrained model on labelled examples, and write a run folder.
+
+    Options have the names of the command line's, with underscores.
+    """
+    from stillery.api.given import given as taken
+    from stillery.jobs.config.settings import Finetune
+    from stillery.jobs.finetune import run_finetune
+
+    out = _out(given, "finetune")
+    with taken(out) as memory:
+        asked, functions = _asked(Finetune, given, memory, subject="model")
+        return run_finetune(asked, out, resume=bool(given.get("resume")), given=functions)
+
+
+@described(DISTILL, "Result")
+def distill(**given: Any) -> Result:
+    """Distil a fine-tuned teacher into a smaller student, and write a run folder.
+
+    Options have the names of the command line's, with underscores.
+    """
+    from stillery.api.given import given as taken
+    from stillery.jobs.config.settings import Distill
+    from stillery.jobs.distill import run_distill
+
+    out, recipe = _out(given, "distill"), given.get("recipe")
+    own = None if isinstance(recipe, str) else recipe
+    with taken(out) as memory:
+        given = given | ({} if own is None else {"recipe": "given in Python"})
+        asked, functions = _asked(Distill, given, memory, subject="teacher")
+        return run_distill(asked, out, resume=bool(given.get("resume")), recipe=own, given=functions)
+
+
+@described(EVALUATE, "dict[str, Any]")
+def evaluate(model: Any, **given: Any) -> dict[str, Any]:
+    """Score a model on labelled examples, with 95% intervals, and beside its teacher.
+
+    Returns the dictionary that `stillery evaluate --json` prints. Options have the names of the command line's, with
+    underscores.
+    """
+    from stillery.api.given import given as taken
+    from stillery.jobs.config.inherited import as_trained, reading_of
+    from stillery.jobs.evaluate import Request, run_evaluate
+
+    metric = given.get("metric")
+    extra = ("tokenizer", "against", "split", "batch_size", "predictions", "submission")
+    own = extra if isinstance(metric, str) else (*extra, "metric")
+    settings = _plain({name: value for name, value in given.items() if name not in own})
+    with taken() as memory:
+        _only_known(given, EVALUATE)
+        place = memory.model(model, "model", given.get("tokenizer"))
+        teacher = memory.model(given.get("against"), "against")
+        settings["data"] = memory.data(settings.get("data"))
+        return run_evaluate(
+            Request(
+                model=place,
+                inputs=as_trained(place, settings),
+                against=teacher,
+                theirs=None if teacher is None else reading_of(teacher, settings),
+                split=given.get("split"),
+                batch_size=given.get("batch_size", 64),
+                predictions=_path(given.get("predictions")),
+                submission=_path(given.get("submission")),
+                metric=metric if callable(metric) else None,
+            )
+        )
+
+
+@described(EVALUATE, "dict[str, Any]")
+def score(model: Any, **given: Any) -> dict[str, Any]:
+    """The old name of `stillery.evaluate`, which does the same."""
+    return evaluate(model, **given)
+
+
+@described(PREDICT, "Any")
+def predict(model: Any, **given: Any) -> Any:
+    """Add a model's predictions to texts: labels and probabilities, or the texts that it generates.
+
+    With `out` the rows are written there, and their number is returned. Without, they are returned as a table of the
+    kind that was given: a DataFrame of pandas or polars or a pyarrow Table; of anything else a pandas DataFrame, where
+    pandas is not installed a pyarrow Table.
+    """
+    from stillery.api.frames import like
+    from stillery.api.given import given as taken
+    from stillery.jobs.predict import run_predict
+
+    with taken() as memory:
+        _only_known(given, PREDICT)
+        if given.get("data") is None:
+            raise UserError("data is not given: give a file, a list of texts, or a table")
+        data, out = given["data"], _path(given.get("out"))
+        settings = {name: value for name, value in given.items() if name not in ("data", "out", "tokenizer")}
+        place = memory.model(model, "model", given.get("tokenizer"))
+        file = Path(memory.data(data))
+        if out is not None:
+            return run_predict(place, file, out, **settings)
+        written = memory.folder / "predictions.parquet"
+        run_predict(place, file, written, **settings)
+        return like(data, written)
+
+
+def _out(given: Mapping[str, Any], job: str) -> Path:
+    """The folder of a run; a temporary one where none is given."""
+    from stillery.api.given import temporary_run
+
+    out = given.get("out")
+    if out is None and given.get("resume"):
+        raise UserError("resume goes on with the run in a folder, and out is not given: name the folder")
+    if out is None and "output_dir" in given:
+        raise UserError("output_dir is not a setting: it is called out here")
+    return temporary_run(job) if out is None else Path(out)
+
+
+def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject: str) -> tuple[Asked[Any], FromPython]:
+    """The run that is asked for, with all it is given in memory as files; and what else is given in Python."""
+    from stillery.jobs.config.run_file import ask
+    from stillery.jobs.from_python import FromPython
+
+    errors = ErrorList()
+    functions = {name: given.get(name) for name in (*_CALLBACKS, "metric")}
+    if isinstance(functions["metric"], str):
+        functions["metric"] = None
+    for name, function in functions.items():
+        if function is not None and not callable(function):
+            errors.add(f"{name} is a {type(function).__qualname__}: give a function")
+    # A metric by its name is a setting.
+    metric = [] if isinstance(given.get("metric"), str) else ["metric"]
+    own = {"out", "config", "resume", "tokenizer", *_CALLBACKS, *metric}
+    settings = _plain({name: value for name, value in given.items() if name not in own})
+    tokenizers = {subject: given.get("tokenizer"), "ild_teacher": None}
+    wrong: set[str] = set()
+    for name in (*tokenizers, "data", "ild_data"):
+        before = len(errors.lines)
+        with errors.catch():
+            if name in tokenizers and (name in given or tokenizers[name] is not None):
+                settings[name] = memory.model(given.get(name), name, tokenizers[name])
+            elif name in given:
+                settings[name] = memory.data(given[name], name, trains=name == "data")
+        if len(errors.lines) > before:
+            # It was given, so it is not missing too; nothing is read of it.
+            settings[name] = name if name in (subject, "data") else None
+            wrong.add(name)
+    found = FromPython(staged=memory.staged, **functions)
+    asked: Asked[Any] = ask(kind, settings | {"given_in_python": found.functions}, _path(given.get("config")))
+    if errors.lines:
+        asked = dataclasses.replace(asked, errors=(*asked.errors, *errors.lines), wrong=asked.wrong | wrong)
+    return asked, found
+
+
+def _only_known(given: Mapping[str, Any], options: Sequence[Option]) -> None:
+    """Refuse keywords that are no option."""
+    from stillery.jobs.config.other_names import not_a_setting
+
+    known = [option.name for option in options]
+    errors = ErrorList()
+    for name in given:
+        if name not in known:
+            errors.add(not_a_setting(name, known))
+    errors.raise_any()
+
+
+def _plain(settings: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in settings.items()}
+
+
+def _path(value: Any) -> Path | None:
+    return None if value is None else Path(value)

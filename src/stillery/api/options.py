@@ -1,0 +1,131 @@
+"""The options of each public function: what only Python has, and the settings of the command line."""
+
+from __future__ import annotations
+
+from stillery.api.signatures import Option, options_of
+from stillery.jobs.config.settings import (
+    ConditionSettings,
+    DataSettings,
+    GenerationSettings,
+    MethodSettings,
+    RestartSettings,
+    SearchSettings,
+    StudentSettings,
+    setting_names,
+)
+from stillery.setting import Panel
+from stillery.train.settings import Storing, Training
+
+__all__ = ["DISTILL", "EVALUATE", "FINETUNE", "PREDICT"]
+
+_DATA = Option(
+    name="data", type="Data | None", panel=Panel.FIRST,
+    help="A file, or a folder with train, dev and test files; or in memory a DataFrame of pandas or polars, a pyarrow "
+    "Table, a datasets.Dataset or DatasetDict, a list of dicts, a dict of splits such as {'train': ..., 'test': ...}.",
+)  # fmt: skip
+_TOKENIZER = Option(
+    name="tokenizer", type="PreTrainedTokenizerBase | None", panel=Panel.FIRST,
+    help="The tokenizer of a model that is given in memory.",
+)  # fmt: skip
+_METRIC = Option(
+    name="metric", type="Callable[[Any, Any], float | Mapping[str, float]] | str | None", panel=Panel.TRAINING,
+    help="A function of labels and predictions (class names, numbers, or texts) that returns a number, or numbers by "
+    "name; more is better, and the first decides which weights are best.",
+)  # fmt: skip
+_RUN = (
+    Option(
+        name="out", type="StrPath | None", panel=Panel.FIRST,
+        help="Folder to write the run to.  [default: a temporary one, which is removed when the process ends]",
+    ),
+    Option(
+        name="preset", type="str | None", panel=Panel.FIRST,
+        help="A paper's settings; see `stillery methods --presets`.",
+    ),
+    _TOKENIZER,
+    Option(
+        name="on_step", type="Callable[[int, Mapping[str, float]], object] | None", panel=Panel.TRAINING,
+        help="Called after every step with its number, the loss and its terms; returning stillery.STOP or False stops "
+        "the run, which is then scored and finished.",
+    ),
+    Option(
+        name="on_score", type="Callable[[int, Mapping[str, float]], object] | None", panel=Panel.TRAINING,
+        help="Called after every scoring of the dev split with the step and the metrics; it stops a run likewise.",
+    ),
+    _METRIC,
+    Option(
+        name="config", type="StrPath | None", panel=Panel.OUTPUT, help="A run file; options given beside it win.",
+    ),
+    Option(
+        name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Go on with the unfinished run in out.",
+    ),
+)  # fmt: skip
+_INPUTS = (GenerationSettings, SearchSettings)
+
+
+def _as_trained(model: str) -> dict[str, str]:
+    names = ("max_length", "max_target_length", "prompt", "prefix")
+    only_text = {"max_length": f"as the {model} was trained, if it generates text"} if model != "model" else {}
+    return dict.fromkeys(names, f"as the {model} was trained") | only_text
+
+
+_AS_ITS_RUN = _as_trained("model") | dict.fromkeys(setting_names(SearchSettings), "as in the model's run")
+
+FINETUNE = options_of(
+    Option(
+        name="model", type="Model | None", panel=Panel.FIRST,
+        help="Pretrained model: a folder, a name on the hub, or a model of transformers with its tokenizer.",
+    ),
+    _DATA, *_RUN, DataSettings, *_INPUTS, ConditionSettings, RestartSettings, Training,
+    inherited=_as_trained("base model"),
+)  # fmt: skip
+DISTILL = options_of(
+    Option(
+        name="teacher", type="Model | None", panel=Panel.FIRST,
+        help="Fine-tuned model: a run, its folder, a name on the hub, or a model of transformers with its tokenizer.",
+    ),
+    _DATA, *_RUN,
+    Option(
+        name="recipe", type="Recipe | str | None", panel=Panel.METHOD,
+        help="A recipe of your own instead of method: a `stillery.recipe.Recipe`, or FILE.py:FUNCTION.",
+    ),
+    DataSettings, *_INPUTS, ConditionSettings, StudentSettings, MethodSettings, Training, Storing,
+    inherited=_as_trained("teacher"),
+)  # fmt: skip
+_MODEL = Option(
+    name="model", type="Model", panel=Panel.FIRST, required=True, positional=True,
+    help="A run, its folder, a name on the hub, or a model of transformers with its tokenizer.",
+)  # fmt: skip
+_BATCH_SIZE = Option(name="batch_size", type="int", default=64, panel=Panel.SPEED, help="Texts at a time.")
+EVALUATE = options_of(
+    _MODEL, _DATA, _TOKENIZER,
+    Option(name="against", type="Model | None", panel=Panel.FIRST, help="A teacher to compare with."),
+    Option(
+        name="split", type="str | None", panel=Panel.DATA,
+        help="train, dev or test, of MNLI also dev_mismatched.  [default: a whole file; else test, or dev]",
+    ),
+    _METRIC, _BATCH_SIZE,
+    Option(
+        name="predictions", type="StrPath | None", panel=Panel.OUTPUT,
+        help="File for every example and what the model made of it.",
+    ),
+    Option(
+        name="submission", type="StrPath | None", panel=Panel.OUTPUT,
+        help="Folder for predictions on a GLUE task's test split, in the leaderboard's format.",
+    ),
+    DataSettings, *_INPUTS, leave_out=("unlabelled",), inherited=_AS_ITS_RUN,
+)  # fmt: skip
+PREDICT = options_of(
+    _MODEL,
+    Option(
+        name="data", type="Data", panel=Panel.FIRST, required=True,
+        help="A file with texts, a list of texts, or a table in memory.",
+    ),
+    Option(
+        name="out", type="StrPath | None", panel=Panel.FIRST,
+        help="File to write; its suffix decides the format.  [default: none, the table is returned]",
+    ),
+    _TOKENIZER, _BATCH_SIZE, DataSettings, *_INPUTS,
+    leave_out=("task", "data_dir", "label", "regression", "multi_label", "label_separator", "unlabelled", "target",
+               "max_target_length"),
+    inherited=_AS_ITS_RUN,
+)  # fmt: skip

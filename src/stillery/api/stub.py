@@ -1,0 +1,70 @@
+"""Writes the type stub of `stillery` from the signatures of its functions: `make stub`."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from stillery.api import calls
+
+__all__ = ["STUB", "stub"]
+
+STUB = Path(__file__).parent.parent / "__init__.pyi"
+
+_HEAD = '''# Made by `make stub` from the settings; a test says when it is no longer current.
+"""{about}"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from stillery.api.types import Data, Model, StrPath
+from stillery.jobs.result import Result
+from stillery.recipe import Recipe
+from stillery.train.callbacks import STOP
+
+__all__ = {names}
+'''
+
+
+def stub() -> str:
+    """The text of the stub."""
+    import stillery
+
+    names = "[" + ", ".join(f'"{name}"' for name in stillery.__all__) + "]"
+    functions = [_function(getattr(calls, name)) for name in stillery.__all__ if hasattr(calls, name)]
+    return "\n".join([_HEAD.format(about=inspect.cleandoc(stillery.__doc__ or ""), names=names), *functions])
+
+
+def _function(function: Callable[..., Any]) -> str:
+    """A function with its keywords, a line each, and its docstring."""
+    signature, lines, keywords = inspect.signature(function), [], False
+    for parameter in signature.parameters.values():
+        if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not keywords:
+            lines.append("    *,")
+            keywords = True
+        default = "" if parameter.default is inspect.Parameter.empty else f" = {_literal(parameter.default)}"
+        lines.append(f"    {parameter.name}: {parameter.annotation}{default},")
+    said = (inspect.getdoc(function) or "").replace("\\", "\\\\").splitlines()
+    body = "\n".join(f"    {line}".rstrip() for line in said)
+    return "\n".join(
+        [
+            f"def {function.__name__}(",
+            *lines,
+            f") -> {signature.return_annotation}:",
+            f'    """{body.strip()}',
+            '    """',
+            "",
+        ]
+    )
+
+
+def _literal(value: Any) -> str:
+    return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+if __name__ == "__main__":
+    STUB.write_text(stub(), encoding="utf-8")

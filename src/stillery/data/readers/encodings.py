@@ -1,0 +1,108 @@
+"""The encodings of text files: UTF-8 unless another is asked for, and which one fits a file that is not UTF-8."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from pathlib import Path
+
+from stillery.data.readers.formats import READ_ERRORS, open_bytes
+from stillery.errors import UserError
+
+__all__ = ["byte_lines", "check_encoding", "fitting_encoding", "not_text", "open_text", "refuse_utf8"]
+
+CHUNK = 2**20
+ONE_BYTE = ("iso8859", "cp125")
+# Bytes that are not UTF-8 are decoded to these, one each.
+ESCAPED_CONTROL = re.compile("[\udc80-\udc9f]")
+NOT_IN_CP1252 = re.compile("[\udc81\udc8d\udc8f\udc90\udc9d]")
+DECODED = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
+
+
+def check_encoding(encoding: str | None) -> None:
+    """Refuse an encoding that nobody knows, or that is none of text."""
+    if encoding is None:
+        return
+    try:
+        known = codecs.lookup(encoding)
+        "".encode(encoding)
+    except (LookupError, ValueError):
+        raise UserError(
+            f"--encoding {encoding}: no such encoding of text; usual ones are utf-8, utf-16, latin-1 and cp1252"
+        ) from None
+    if known.name in ("idna", "punycode", "unicode_escape", "raw_unicode_escape", "undefined"):
+        raise UserError(f"--encoding {encoding}: not an encoding of files; usual ones are utf-8, utf-16 and latin-1")
+
+
+def refuse_utf8(path: Path, encoding: str | None) -> None:
+    """Refuse to read UTF-8 text in a one-byte encoding of Western languages, which would take it and make it wrong."""
+    if encoding is None or not codecs.lookup(encoding).name.startswith(ONE_BYTE):
+        return
+    try:
+        with open_bytes(path) as stream:
+            start = stream.read(CHUNK)
+    except READ_ERRORS:
+        # Whoever reads the rows says in which of them the bytes stop.
+        return
+    try:
+        text = codecs.getincrementaldecoder("utf-8")().decode(start)
+    except UnicodeDecodeError:
+        return
+    if DECODED.search(text):
+        raise UserError(f"{path.name}: UTF-8 text, not {encoding}; leave --encoding out, or save all files alike")
+
+
+def open_text(path: Path, encoding: str | None, newline: str | None = "") -> io.TextIOWrapper:
+    """Open a text file; bytes that do not fit become lone surrogates, which are found at no cost later."""
+    known = None if encoding is None else codecs.lookup(encoding).name
+    usual = "utf-8-sig" if known in (None, "utf-8") else known
+    return io.TextIOWrapper(open_bytes(path), encoding=usual, errors="surrogateescape", newline=newline)
+
+
+@contextmanager
+def byte_lines(path: Path, encoding: str | None) -> Iterator[Iterable[bytes]]:
+    """The lines of a text file as UTF-8, split at line feeds alone; what does not fit stays as it is."""
+    if encoding is None:
+        with open_bytes(path) as stream:
+            yield stream
+    else:
+        with open_text(path, encoding, newline="\n") as lines:
+            yield (line.encode("utf-8", "surrogateescape") for line in lines)
+
+
+def not_text(path: Path, encoding: str | None) -> str:
+    """What an error says of bytes that are not text in the encoding, and what to do."""
+    if encoding is not None:
+        return f"not {encoding} text; say another --encoding, or save the file as UTF-8"
+    fits = fitting_encoding(path)
+    return f"not UTF-8 text; save the file as UTF-8{f', or say --encoding {fits}, which fits' if fits else ''}"
+
+
+def fitting_encoding(path: Path) -> str | None:
+    """The one-byte encoding of Western languages that a file may be in; none where some of it is UTF-8."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return _fitting(path, state.st_mtime_ns, state.st_size)
+
+
+@lru_cache(maxsize=8)
+def _fitting(path: Path, changed: int, size: int) -> str | None:
+    # Asked for every bad row of a file: the time and size are in the key, so that a file is read once.
+    decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
+    windows = False
+    try:
+        with open_bytes(path) as stream:
+            while chunk := stream.read(CHUNK):
+                text = decoder.decode(chunk)
+                if b"\0" in chunk or DECODED.search(text) or NOT_IN_CP1252.search(text):
+                    return None
+                windows = windows or ESCAPED_CONTROL.search(text) is not None
+    except READ_ERRORS:
+        return None
+    return "cp1252" if windows else "latin-1"

@@ -1,0 +1,48 @@
+"""How well each class, or each of several labels, is found; and which of them a split has no example of."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.metrics import precision_recall_fscore_support
+
+from stillery.data.schema.labels import Labels
+from stillery.evaluation.metrics import predicted
+
+__all__ = ["absent", "absent_note", "per_class"]
+
+
+def per_class(gold: NDArray[Any], logits: NDArray[Any], labels: Labels) -> dict[str, dict[str, float]]:
+    """Precision, recall and F1 of each class in percent, 0 where there is nothing to divide by, and its examples."""
+    if labels.regression:
+        return {}
+    places = None if labels.multi else np.arange(labels.count)
+    found = precision_recall_fscore_support(gold, predicted(logits, labels), labels=places, zero_division=0)
+    rows = zip(*(values.tolist() for values in found), strict=True)
+    return {
+        name: {
+            "precision": round(100 * precision, 4),
+            "recall": round(100 * recall, 4),
+            "f1": round(100 * f1, 4),
+            "examples": int(examples),
+        }
+        for name, (precision, recall, f1, examples) in zip(labels.names, rows, strict=True)
+    }
+
+
+def absent(gold: NDArray[Any], labels: Labels) -> list[str]:
+    """The classes that no example has."""
+    if labels.regression:
+        return []
+    counts = gold.sum(axis=0) if labels.multi else np.bincount(gold, minlength=labels.count)
+    return [name for name, count in zip(labels.names, counts, strict=True) if not count]
+
+
+def absent_note(names: list[str], *, several: bool) -> str:
+    """What the absence of classes means for macro F1, in words."""
+    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
+    it, are = ("it", "it is") if len(names) == 1 else ("them", "they are")
+    counted = f"counts {it} as 0" + ("" if several else f" where {are} predicted, and else leaves {it} out")
+    return f"no example of {shown}: f1_macro {counted}"

@@ -1,0 +1,177 @@
+"""Metrics of generated text: BLEU and chrF by sacrebleu, accuracy of label words, perplexity."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stillery.errors import UserError
+from stillery.evaluation.bootstrap import bounds
+
+__all__ = [
+    "TextDifference",
+    "TextScores",
+    "label_accuracy",
+    "need_sacrebleu",
+    "perplexity",
+    "text_difference",
+    "text_scores",
+]
+
+LEVEL = 0.95
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextScores:
+    """BLEU and chrF2 of a corpus (0 to 100), sacrebleu's signature of each and its 95% [low, high]."""
+
+    bleu: float
+    chrf: float
+    signatures: Mapping[str, str]
+    intervals: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class TextDifference:
+    """Student minus teacher in BLEU and chrF2, with a paired 95% [low, high] of each."""
+
+    bleu: float
+    chrf: float
+    intervals: Mapping[str, tuple[float, float]]
+
+
+def text_scores(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], *, draws: int = 1000, seed: int = 0
+) -> TextScores:
+    """Corpus BLEU (cased, tokeniser 13a) and chrF2: the defaults of sacrebleu's command line, and exactly its numbers.
+
+    Args:
+        outputs: the generated texts.
+        references: the references of each text, one or more, not the same number for all. An empty text counts as a
+            reference, as on sacrebleu's command line; leave a missing reference out instead.
+        draws: the number of bootstrap resamples of the examples for the intervals.
+        seed: of the resamples.
+    """
+    (measured,) = _measured([outputs], references)
+    values = {name: counts.value() for name, counts in measured.items()}
+    spread = {name: bounds(counts.replicates(draws, seed), LEVEL) for name, counts in measured.items()}
+    signatures = {name: str(counts.metric.get_signature()) for name, counts in measured.items()}
+    return TextScores(**values, signatures=signatures, intervals=spread)
+
+
+def text_difference(
+    outputs: Sequence[str],
+    teacher_outputs: Sequence[str],
+    references: Sequence[Sequence[str]],
+    *,
+    draws: int = 1000,
+    seed: int = 0,
+) -> TextDifference:
+    """Student minus teacher in BLEU and chrF2, with intervals by a paired bootstrap over examples."""
+    student, teacher = _measured([outputs, teacher_outputs], references)
+    values, spread = {}, {}
+    for name in student:
+        values[name] = student[name].value() - teacher[name].value()
+        drawn = student[name].replicates(draws, seed) - teacher[name].replicates(draws, seed)
+        spread[name] = bounds(drawn, LEVEL)
+    return TextDifference(**values, intervals=spread)
+
+
+def need_sacrebleu() -> None:
+    """Refuse scoring by BLEU and chrF where sacrebleu is not installed."""
+    try:
+        import sacrebleu  # noqa: F401
+    except ModuleNotFoundError:
+        raise UserError(
+            'BLEU and chrF need the package sacrebleu; install with: pip install "stillery[generation]"'
+        ) from None
+
+
+def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.int64]:
+    """The class `[n]` that each generated text names, ignoring case and surrounding spaces.
+
+    Class i is named by `words[i]`. Any other text is -1, which no gold class is, so `(found == gold).mean()` is the
+    exact-match accuracy.
+
+    >>> label_accuracy([" Positive", "negative.", "negative"], ["negative", "positive"])
+    array([ 1, -1,  0])
+    """
+    classes = {_plain(word): index for index, word in enumerate(words)}
+    if len(classes) < len(words) or "" in classes:
+        raise UserError(
+            f"label words must be different and not empty, whatever their case; they are: {', '.join(words)}"
+        )
+    return np.array([classes.get(_plain(text), -1) for text in outputs], dtype=np.int64)
+
+
+def perplexity(loss_per_token_mean: float) -> float:
+    """The exponential of a mean cross-entropy per token in nats; infinity where that is too large for a number.
+
+    >>> perplexity(0.0), perplexity(1000.0)
+    (1.0, inf)
+    """
+    try:
+        return math.exp(loss_per_token_mean)
+    except OverflowError:
+        return math.inf
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class _Counts:
+    """A metric of sacrebleu and its counts in each text `[n, counts]`; the score of a corpus depends on their sums."""
+
+    metric: Any
+    rows: NDArray[np.int64]
+
+    def value(self) -> float:
+        return self._score(self.rows.sum(axis=0))
+
+    def replicates(self, draws: int, seed: int) -> NDArray[np.float64]:
+        """The score of each resample; the same seed and number of texts give the same resamples."""
+        random, size = np.random.default_rng(seed), len(self.rows)
+        times = (np.bincount(random.integers(0, size, size), minlength=size) for _ in range(draws))
+        return np.array([self._score(drawn @ self.rows) for drawn in times])
+
+    def _score(self, sums: NDArray[np.int64]) -> float:
+        return float(self.metric._compute_score_from_stats(sums.tolist()).score)
+
+
+def _measured(systems: Sequence[Sequence[str]], references: Sequence[Sequence[str]]) -> list[dict[str, _Counts]]:
+    """The counts of each metric in the outputs of each system."""
+    for outputs in systems:
+        _check(outputs, references)
+    need_sacrebleu()
+    from sacrebleu.metrics.bleu import BLEU
+    from sacrebleu.metrics.chrf import CHRF
+
+    # sacrebleu takes the first references of all texts, then the second ones, ...; it skips None but not "".
+    most = max(map(len, references))
+    streams: Any = [[right[place] if place < len(right) else None for right in references] for place in range(most)]
+    # With `force` it does not warn on stderr that outputs look tokenised; the numbers are the same.
+    metrics = {"bleu": BLEU(force=True, references=streams), "chrf": CHRF(references=streams)}
+    return [{name: _counts(metric, outputs) for name, metric in metrics.items()} for outputs in systems]
+
+
+def _counts(metric: Any, outputs: Sequence[str]) -> _Counts:
+    # Private names, because sacrebleu's own bootstrap sums these in single precision and has no paired interval.
+    return _Counts(metric=metric, rows=np.array(metric._extract_corpus_statistics(outputs, None), dtype=np.int64))
+
+
+def _check(outputs: Sequence[str], references: Sequence[Sequence[str]]) -> None:
+    if len(outputs) != len(references):
+        raise UserError(f"{len(outputs)} outputs cannot be compared with the references of {len(references)} examples")
+    if not outputs:
+        raise UserError("there are no outputs to score")
+    for row, right in enumerate(references, start=1):
+        if isinstance(right, str) or not right:
+            found = "a single text" if isinstance(right, str) else "empty"
+            raise UserError(f"the references of example {row} are {found}; give a list of one text or more")
+
+
+def _plain(text: str) -> str:
+    return text.strip().casefold()

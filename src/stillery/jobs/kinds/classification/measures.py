@@ -1,0 +1,55 @@
+"""What decides between weights of a classifier, and how much each class counts in training."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import torch
+
+from stillery.data.schema.examples import Splits
+from stillery.errors import UserError
+from stillery.evaluation.metrics import metric_names
+from stillery.jobs.kinds.base import Read
+from stillery.train.settings import Training
+
+__all__ = ["class_weights", "measured"]
+
+
+def measured(read: Read, training: Training) -> Read:
+    """The splits with the metric that is asked for as their first; weights of classes are refused where none are."""
+    parts: Splits = read.splits
+    labels = parts.label_space
+    if training.class_weights is not None and labels.kind != "classes":
+        what = "the labels are scores" if labels.regression else "a text may have several labels"
+        raise UserError(f"--class-weights is for one class per text, and {what}; leave it out")
+    if training.class_weights is not None and parts.train.labels is None:
+        raise UserError("--class-weights: the training split has no labels to count; leave it out")
+    if training.metric is None:
+        return read
+    if read.scored["dev"].gold is None:
+        raise UserError(
+            f"--metric {training.metric}: the dev split has no labels, so agreement with the teacher decides; leave it "
+            "out"
+        )
+    scored = {}
+    for name, one in read.scored.items():
+        metrics = metric_names(labels, [training.metric]) + metric_names(labels, one.metrics)
+        scored[name] = dataclasses.replace(one, metrics=tuple(dict.fromkeys(metrics)))
+    return dataclasses.replace(read, scored=scored)
+
+
+def class_weights(read: Read, training: Training) -> torch.Tensor | None:
+    """For each class n / (k n_c): the n training examples over the k classes they have times those of the class.
+
+    Their mean over the training examples is 1. A class without examples has 1, which nothing is multiplied by.
+    """
+    if training.class_weights is None:
+        return None
+    parts: Splits = read.splits
+    assert parts.train.labels is not None
+    counts = np.bincount(parts.train.labels, minlength=parts.label_space.count)
+    weights = np.ones(len(counts))
+    there = counts > 0
+    weights[there] = counts.sum() / (there.sum() * counts[there])
+    return torch.tensor(weights, dtype=torch.float32)

@@ -1,0 +1,32 @@
+"""Callbacks of a run: a user's functions that see its steps and scores, and may stop it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from enum import Enum
+
+__all__ = ["STOP", "Callback", "Stop", "asks_to_stop"]
+
+
+class Stop(Enum):
+    """What a callback returns to stop its run."""
+
+    STOP = "stop"
+
+    def __repr__(self) -> str:
+        return "stillery.STOP"
+
+
+STOP = Stop.STOP
+
+Callback = Callable[[int, Mapping[str, float]], object]
+"""Called with the number of steps taken and numbers by name; `STOP` or False stops the run, all else goes on."""
+
+
+def asks_to_stop(returned: object) -> bool:
+    """Whether what a callback returned stops the run.
+
+    >>> asks_to_stop(STOP), asks_to_stop(False), asks_to_stop(None), asks_to_stop(0)
+    (True, True, False, False)
+    """
+    return returned is STOP or returned is False
