@@ -157,9 +157,10 @@ def _gold(scored: Scored) -> Tagged:
 
 
 def _one_answer(guess: Ints, expected: Ints, scored: Scored) -> OneAnswer | None:
-    """The tag that all words get, if it is one."""
+    """The tag that all words get, if it is one, and the share of sentences that have no other."""
     tag = one_tag(guess, _tag_set(scored))
     if tag is None:
         return None
-    share = float((expected == guess).mean())
-    return OneAnswer(answer=f"the tag {tag}", examples=len(scored.examples), expected=share)
+    right = np.logical_and.reduceat(expected == guess, offsets_of(scored.examples)[:-1])
+    answer = f"the tag {tag} for all its words"
+    return OneAnswer(answer=answer, examples=len(scored.examples), expected=float(right.mean()))
