@@ -45,8 +45,10 @@ def test_empty_texts_are_found_before_any_batch_is_given(tmp_path):
     with pytest.raises(UserError) as raised:
         open_texts(write_lines(tmp_path / "a.jsonl", rows), classification())
     assert raised.value.lines == (
-        "a.jsonl, row 6 (also 2101): the text in column 'text' is empty; fill it in or remove the row",
-        "a.jsonl, row 2401: the text in column 'text2' is empty; fill it in or remove the row",
+        "a.jsonl, row 6 (also 2101): the text in column 'text' is empty; fill it in or remove the row, or leave such "
+        "rows out with --skip-empty",
+        "a.jsonl, row 2401: the text in column 'text2' is empty; fill it in or remove the row, or leave such rows out "
+        "with --skip-empty",
     )
 
 
