@@ -1,4 +1,4 @@
-"""Named tasks of writing text: their layouts in a data folder, in the hub's cache, and as GLUE has them for T5."""
+"""Named text generation tasks: their layouts in a data folder, in the hub's cache, and as GLUE has them for T5."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_the_hubs_layouts(hub, name):
 
 
 def test_what_is_wrong_is_one_line(tmp_path):
-    with pytest.raises(UserError, match="no task 'drat' of writing text; did you mean 'dart'"):
+    with pytest.raises(UserError, match="no text generation task 'drat'; did you mean 'dart'"):
         load_generation_task("drat")
     with pytest.raises(UserError, match="dart is a text generation task; classifiers are for cola"):
         load_task("dart")

@@ -78,7 +78,7 @@ _GENERATED = _Reader(
 def find_task(name: str) -> Task:
     """The task of classification of that name."""
     if name in GENERATION_TASKS:
-        raise UserError(f"{name} is a task of writing text; classifiers are for {', '.join(TASKS)}")
+        raise UserError(f"{name} is a text generation task; classifiers are for {', '.join(TASKS)}")
     if name not in TASKS:
         raise UserError(f"no task {name!r}; {nearest(name, TASKS)}")
     return TASKS[name]
@@ -87,7 +87,7 @@ def find_task(name: str) -> Task:
 def find_generation_task(name: str) -> GenerationTask:
     """The task of generating text of that name."""
     if name not in GENERATION_TASKS:
-        raise UserError(f"no task {name!r} of writing text; {nearest(name, GENERATION_TASKS)}")
+        raise UserError(f"no text generation task {name!r}; {nearest(name, GENERATION_TASKS)}")
     return GENERATION_TASKS[name]
 
 
