@@ -20,8 +20,8 @@ from transformers import (
     RobertaTokenizer,
 )
 
+from stillery.data.tokens.encode_words import WordTokens, first_piece_labels, refuse_slow, tokenise_words
 from stillery.data.tokens.word_batches import collate_words
-from stillery.data.tokens.words import WordTokens, first_piece_labels, refuse_slow, tokenise_words
 from stillery.errors import UserError
 from stillery.models.load import load_encoder, load_tokenizer
 

@@ -12,7 +12,7 @@ import torch
 from transformers import AutoModelForTokenClassification, BertConfig
 
 from stillery.data.readers.files import read_batches
-from stillery.data.tokens.words import WordTokens, tokenise_words
+from stillery.data.tokens.encode_words import WordTokens, tokenise_words
 from stillery.errors import UserError
 from stillery.evaluation.word_predictions import NO_TAG, predict_words, predicted_tags, write_tags
 

@@ -43,10 +43,10 @@ from stillery.train.stage_clocks import spans_of
 from stillery.train.step_plan import Needs, StageRows, StepPlan
 from stillery.train.teacher import LiveTeacher, Teacher
 from stillery.train.teacher_cache import offload as away
+from stillery.train.teacher_cache.array_files import Rows, cast
 from stillery.train.teacher_cache.cache import BLOCK, CPU_BLOCK, CPU_TOKENS, KIND, TeacherCache
 from stillery.train.teacher_cache.cached_teacher import CachedTeacher
 from stillery.train.teacher_cache.contents import CachedArray, array_rows, wanted_for
-from stillery.train.teacher_cache.files import Rows, cast
 from stillery.train.teacher_cache.forward import ForwardPasses
 from stillery.train.teacher_cache.offload import offload_to_disk, offload_to_host
 from stillery.train.teacher_cache.stages import StageTeachers, stage_teachers

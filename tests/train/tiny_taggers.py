@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForTokenClassification, BertConfig, PreTrainedModel
 
 from stillery.data.tokens.encode import Tokens
-from stillery.data.tokens.words import WordTokens, first_piece_labels
+from stillery.data.tokens.encode_words import WordTokens, first_piece_labels
 from stillery.train.data import WordData
 
 PAD, VOCABULARY, TAGS = 0, 40, 5

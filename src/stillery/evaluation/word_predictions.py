@@ -13,8 +13,8 @@ from transformers import PreTrainedModel
 
 from stillery.data.readers.writer import write_rows
 from stillery.data.tokens.batches import in_order, padded_to
+from stillery.data.tokens.encode_words import WordTokens
 from stillery.data.tokens.word_batches import collate_words
-from stillery.data.tokens.words import WordTokens
 from stillery.errors import UserError
 from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.models.inputs import accepted_inputs

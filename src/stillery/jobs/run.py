@@ -172,7 +172,7 @@ def _check_processes(prepared: Prepared, processes: int) -> None:
 
 
 def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], errors: ErrorList) -> list[int] | None:
-    """The stages, counted from 0, that read the teacher store in the run that this one repeats, if it repeats one."""
+    """The stages, counted from 0, that read the teacher cache in the run that this one repeats, if it repeats one."""
     if not isinstance(run, Distill) or run.stored_stages is None:
         return None
     for number in run.stored_stages:
@@ -182,7 +182,7 @@ def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], errors: ErrorLis
 
 
 def _with_stored(run: Finetune | Distill, stages: Sequence[int]) -> Finetune | Distill:
-    """The run with what was decided about its teacher store."""
+    """The run with what was decided about its teacher cache."""
     assert isinstance(run, Distill)
     return replace(run, stored_stages=tuple(stage + 1 for stage in stages))
 

@@ -15,8 +15,8 @@ from stillery.data.tokens.batches import Batch
 from stillery.data.tokens.collate import collate, collate_generation
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.encode_generation import GenerationTokens
+from stillery.data.tokens.encode_words import WordTokens
 from stillery.data.tokens.word_batches import collate_words
-from stillery.data.tokens.words import WordTokens
 from stillery.ignored import IGNORED
 from stillery.recipe import MIXED_ROWS, Rows
 

@@ -21,7 +21,7 @@ from stillery.data.cache.folder import find_cache
 from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.encode_generation import GenerationFormat, GenerationTokens, tokenise_generation
-from stillery.data.tokens.words import WordTokens, tokenise_words
+from stillery.data.tokens.encode_words import WordTokens, tokenise_words
 from stillery.progress import say
 
 __all__ = [

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from stillery.data.tokens.batches import Batch, Indices
 from stillery.data.tokens.collate import Padded
-from stillery.data.tokens.words import WordTokens
+from stillery.data.tokens.encode_words import WordTokens
 from stillery.ignored import IGNORED
 
 __all__ = ["collate_words"]

@@ -56,7 +56,7 @@ _MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
 _STORED = (EXAMPLES | set(setting_names(ConditionSettings)) | set(setting_names(MethodSettings))) | {
     *setting_names(Storing), "teacher", "max_length", "epochs", "max_steps", "precision"
 }  # fmt: skip
-"""What it depends on whether a teacher store is worth it."""
+"""What it depends on whether a teacher cache is worth it."""
 
 
 _BEFORE = {"least_steps": 1, "projection_start": "literal"}

@@ -281,7 +281,7 @@ class Distill:
     """Train a smaller student of a fine-tuned teacher.
 
     `processes` is how many the batch size is for, None where nobody has said. `stored_stages` are the stages, counted
-    from 1, that read what their teacher shows from the store, as `--cache auto` decided; None where it has not yet.
+    from 1, that read the teacher cache, as `--cache auto` decided; None where it has not yet.
     `given_in_python` names functions that the run had and its file cannot hold.
     """
 

@@ -27,8 +27,8 @@ from stillery.train.settings import Training
 from stillery.train.step import Step
 from stillery.train.step_losses import StepLosses, stacked
 from stillery.train.step_plan import LayerPairs, StepPlan
+from stillery.train.teacher_cache.array_files import bits
 from stillery.train.teacher_cache.contents import CachedArray
-from stillery.train.teacher_cache.files import bits
 
 __all__ = ["Graphs", "PackedStep", "graphs_for", "packed", "same_step", "tensors_of", "why_not"]
 

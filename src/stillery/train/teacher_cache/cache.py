@@ -30,9 +30,9 @@ from stillery.train.distributed import first_of_any, from_main
 from stillery.train.prefetch import consume
 from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher
+from stillery.train.teacher_cache.array_files import ArrayFile, BlockWriter, Rows
 from stillery.train.teacher_cache.cached_teacher import CachedTeacher
 from stillery.train.teacher_cache.contents import CacheContents, CachedArray, array_rows, frame_of, wanted_for
-from stillery.train.teacher_cache.files import ArrayFile, BlockWriter, Rows
 from stillery.train.teacher_cache.forward import ForwardPasses, dtype_of
 from stillery.train.teacher_cache.keys import ArrayKeys, weight_fingerprints
 from stillery.train.teacher_cache.order import FillOrder

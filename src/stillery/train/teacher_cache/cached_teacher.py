@@ -13,8 +13,8 @@ from stillery.models.outputs import Stack, Trace
 from stillery.train.microbatches import MicroBatch
 from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher import LiveTeacher
+from stillery.train.teacher_cache.array_files import Rows
 from stillery.train.teacher_cache.contents import LOGITS, CacheContents, CachedArray, layers_in, trace_of
-from stillery.train.teacher_cache.files import Rows
 from stillery.train.teacher_cache.order import FillOrder, Indices
 
 __all__ = ["CachedTeacher"]

@@ -18,8 +18,8 @@ from stillery.train.cuda.transfer import Fetched
 from stillery.train.data import EncoderData
 from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher
+from stillery.train.teacher_cache.array_files import cast
 from stillery.train.teacher_cache.contents import LOGITS, CachedArray, array_rows, shortened, wanted_for
-from stillery.train.teacher_cache.files import cast
 from stillery.train.teacher_cache.order import Indices
 
 __all__ = ["FROM_LAST_STATE", "ForwardPasses", "dtype_of"]

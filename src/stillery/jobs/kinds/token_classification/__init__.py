@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from stillery.data.tokens.words import refuse_slow
+from stillery.data.tokens.encode_words import refuse_slow
 from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import ConditionSettings, GenerationSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal

@@ -20,9 +20,9 @@ from stillery.data.schema.roles import Schema
 from stillery.data.schema.split_folders import SPLITS, scored_split
 from stillery.data.schema.tags import encode_tags, place_in
 from stillery.data.tokens.batches import in_order
+from stillery.data.tokens.encode_words import first_piece_labels, tokenise_words
 from stillery.data.tokens.token_cache import cached_words
 from stillery.data.tokens.word_batches import collate_words
-from stillery.data.tokens.words import first_piece_labels, tokenise_words
 from stillery.errors import UserError
 from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
 from stillery.jobs.config.settings import DataSettings, InputSettings

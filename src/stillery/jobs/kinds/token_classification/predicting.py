@@ -7,7 +7,7 @@ from typing import Any
 
 from stillery.data.schema.answer_tags import tagging
 from stillery.data.schema.new_texts import BATCH_ROWS, TextBatch, TextFile, open_texts
-from stillery.data.tokens.words import tokenise_words
+from stillery.data.tokens.encode_words import tokenise_words
 from stillery.evaluation.word_predictions import predict_words, predicted_tags, tag_names
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
