@@ -64,8 +64,9 @@ def _without_command(
 
 
 def _fail(lines: Sequence[str], code: int) -> NoReturn:
-    for line in lines:
-        print(f"stillery: {line}", file=sys.stderr)
+    # In one write: the lines of several processes would run into each other otherwise.
+    sys.stderr.write("".join(f"stillery: {line}\n" for line in lines))
+    sys.stderr.flush()
     sys.exit(code)
 
 
