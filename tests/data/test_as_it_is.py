@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
 import pyarrow as pa
 import pytest
 from reading import load, load_file, load_generation, load_generation_to_score, load_inputs, load_to_score
@@ -149,7 +150,6 @@ def test_a_row_with_lists_or_objects_stays_a_row(tmp_path: Path) -> None:
 
 
 def test_a_workbook(tmp_path: Path) -> None:
-    openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()
     sheet = book.active
     for cells in [("text", "label", None), ("a, b", 1, None), (None, None), (" ", None), (7, 0), ("c\nd", 1)]:

@@ -100,8 +100,10 @@ class Given:
 
     def said(self, line: str) -> str:
         """A line about files as one about what was given."""
-        for written in sorted(self._names, key=len, reverse=True):
-            line = re.sub(rf"(?<![\w/.-]){re.escape(written)}(?![\w/])", lambda _: self._names[written], line)  # noqa: B023
+        for written, name in sorted(self._names.items(), key=lambda pair: len(pair[0]), reverse=True):
+            # A name may hold a backslash, which means something in a replacement.
+            literal = name.replace("\\", r"\\")
+            line = re.sub(rf"(?<![\w/.-]){re.escape(written)}(?![\w/])", literal, line)
         return line
 
 
