@@ -31,9 +31,9 @@ def read_scores(found: Conclusions) -> str:
     lacking = [len(results.missing(task.name, row)) for task in results.tasks for row in results.rows]
     failed = [len(results.failed(task.name, row)) for task in results.tasks for row in results.rows]
     if sum(lacking) or sum(failed):
-        counts = [(sum(lacking), "missing"), (sum(failed), "failed")]
-        said = listed([f"{_runs(count)} {what}" for count, what in counts if count])
-        lines.append(f"{said}; nothing stands in for them.")
+        counts = ((sum(lacking), "missing"), (sum(failed), "failed"))
+        said = listed([f"{count} {what}" for count, what in counts if count])
+        lines.append(f"Of {_runs(results)} runs, {said}; nothing stands in for them.")
     every = [one for task in found.tasks for group in task.comparisons.values() for one in group]
     if every and max(len(one.seeds) for one in every) < LEAST_SEEDS:
         lines.append("With fewer than three seeds no method is said to be better or worse than another.")
@@ -217,7 +217,9 @@ def _footing(found: Conclusions, task: TaskConclusion) -> list[str]:
                 f"nothing apart, since {_seeds(limit.count)} give no p below {limit.smallest:.3g}; with so many "
                 f"methods it would take {limit.needed} seeds."
             )
-    if task.why is not None:
+    if task.why is not None and not every:
+        lines.append(f"Examples were not resampled: {task.why}.")
+    elif task.why is not None:
         lines.append(
             f"Only seeds were resampled ({task.why}), so this holds for these examples, not for others like them."
         )
@@ -313,5 +315,5 @@ def _seeds(count: int) -> str:
     return "1 seed" if count == 1 else f"{count} seeds"
 
 
-def _runs(count: int) -> str:
-    return "1 run is" if count == 1 else f"{count} runs are"
+def _runs(results: Results) -> int:
+    return len(results.tasks) * sum(len(results.planned(row)) for row in results.rows)
