@@ -63,6 +63,21 @@ def test_intervals_are_those_of_all_draws() -> None:
     assert found.rank["pkd"].value == 1.0
 
 
+def test_numbers_are_those_of_rliable() -> None:
+    # rliable 1.2.0: aggregate_iqm with get_interval_estimates (20,000 draws), probability_of_improvement (4,000).
+    random = np.random.default_rng(0)
+    ours, theirs = random.normal(70, 3, (5, 4)), random.normal(71, 3, (5, 4))
+    scores = {f"t{task}": {"x": ours[:, task], "y": theirs[:, task]} for task in range(4)}
+    found = overall(scored(scores), ["y"], draws=20000)
+    assert found is not None
+    mean, chance = found.mean["x"], found.improvement["y"]["x"]
+    assert mean.value == pytest.approx(69.47894556)
+    assert (mean.low, mean.high) == pytest.approx((68.465, 70.489), abs=0.05)
+    assert chance.value == pytest.approx(0.26)
+    # There the methods are drawn apart from each other, here alike.
+    assert (chance.low, chance.high) == pytest.approx((0.12, 0.41), abs=0.04)
+
+
 def test_a_run_that_failed_on_a_hard_task_makes_no_method_better() -> None:
     easy, hard = [90.0, 91.0, 92.0, 93.0], [40.0, 41.0, 42.0, 43.0]
     whole = {"easy": {"kd": easy, "pkd": easy}, "hard": {"kd": hard, "pkd": [*hard[:2], np.nan, np.nan]}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from itertools import combinations, product
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -92,6 +94,29 @@ def test_a_worked_example_of_ranks() -> None:
     assert average_ranks(scores).mean(axis=1) == pytest.approx([3.143, 2.000, 2.893, 1.964], abs=5e-4)
     # The paper leaves out the correction for ties, which makes the statistic a little larger.
     assert 0.01 < friedman(scores) < stats.chi2.sf(9.28, 3)
+
+
+def test_pairs_are_those_of_scikit_posthocs() -> None:
+    # scikit-posthocs 0.17.1: posthoc_wilcoxon(..., p_adjust="holm").
+    random = np.random.default_rng(0)
+    random.normal(size=40)
+    scores = random.normal(size=(4, 10)) + np.arange(4)[:, None] * 0.7
+    found = critical_difference(list("abcd"), scores)
+    adjusted = {f"{pair.first} {pair.second}": pair.adjusted for pair in found.pairs}
+    assert adjusted == pytest.approx(
+        {"d c": 0.392578, "d a": 0.023438, "d b": 0.048828, "c a": 0.392578, "c b": 0.335938, "a b": 0.492188}, abs=1e-6
+    )
+
+
+def test_the_documents_say_how_many_tasks_are_needed() -> None:
+    page = (Path(__file__).parents[2] / "docs/statistics.md").read_text(encoding="utf-8")
+    rows = {
+        name: [int(cell) for cell in cells.split("|") if cell.strip()]
+        for name, cells in re.findall(r"^\| (methods|pairs|tasks needed) \|((?: \d+ \|)+)$", page, flags=re.MULTILINE)
+    }
+    assert len(rows["methods"]) > 3
+    assert rows["pairs"] == [count * (count - 1) // 2 for count in rows["methods"]]
+    assert rows["tasks needed"] == [guard(1, pairs).needed for pairs in rows["pairs"]]
 
 
 def far_apart(tasks: int) -> np.ndarray:

@@ -9,7 +9,9 @@ import pytest
 from making import predicted, scored
 
 from stillery.errors import UserError
-from stillery.study.reading import read_overall, read_scores, read_spread, read_spreads, read_task
+from stillery.study.reading import read_task
+from stillery.study.reading_overall import read_overall, read_scores
+from stillery.study.reading_spread import read_spread, read_spreads
 from stillery.study.results import Row
 from stillery.study.statistics import Conclusions, conclude
 

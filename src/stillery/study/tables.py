@@ -8,8 +8,11 @@ from typing import Any
 
 from stillery.study.across import Estimate, Overall
 from stillery.study.compare import Comparison, Summary
-from stillery.study.reading import listed, read_overall, read_scores, read_spreads, read_task
+from stillery.study.reading import read_task
+from stillery.study.reading_overall import read_overall, read_scores
+from stillery.study.reading_spread import read_spreads
 from stillery.study.results import Published, Results, Row
+from stillery.study.sentences import listed
 from stillery.study.statistics import Conclusions, TaskConclusion
 
 __all__ = ["Entry", "Table", "overall_table", "score_table", "spread_table", "tables", "task_table"]
