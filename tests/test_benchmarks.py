@@ -41,6 +41,24 @@ def test_the_benchmark_of_the_methods_runs(tmp_path: Path) -> None:
     assert found["methods"]["kd"]["of_kd"] == 1.0
 
 
+def test_the_benchmark_of_intervals_runs(tmp_path: Path) -> None:
+    command = [
+        sys.executable,
+        ROOT / "benchmarks" / "coverage.py",
+        "--trials",
+        "20",
+        "--seeds",
+        "3",
+        "--examples",
+        "40",
+    ]
+    done = subprocess.run([*command, "--json", tmp_path / "b.json"], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    rows = json.loads((tmp_path / "b.json").read_text())["rows"]
+    assert [row["seeds"] for row in rows] == [3, 3, 3]
+    assert all(row["interval"] >= 75 and row["told_from_best"] <= 25 for row in rows)
+
+
 def test_the_benchmark_of_the_vocabulary_runs(tmp_path: Path) -> None:
     command = [sys.executable, ROOT / "benchmarks" / "vocabulary.py", "--tiny", "--device", "cpu", "--repeats", "1"]
     chosen = ["--losses", "kl", "cross-entropy", "--scored", "0.5", "--json", tmp_path / "b.json"]

@@ -22,6 +22,7 @@ __all__ = [
     "TagScores",
     "Tagged",
     "one_tag",
+    "sentence_counts",
     "tag_agreement",
     "tag_agreement_evaluation",
     "tag_difference",
@@ -239,6 +240,19 @@ def tag_difference(
         value.append(100 * float(measure(measured.counts(np.ones((1, len(gold)))))[0]))
         drawn.append(_drawn(measured, measure, resamples))
     return value[0] - value[1], bounds(drawn[0] - drawn[1], LEVEL)
+
+
+def sentence_counts(gold: Tagged, guess: Ints, metric: str) -> tuple[Floats, Callable[[Floats], Floats]]:
+    """Counts of each sentence `[sentences, counts]`, and what gives the metric in percent of sums `[draws, counts]`."""
+    (name,) = _chosen(gold, [metric])
+    measure, strict = ENTITY_METRICS[name]
+    measured = _all_measured(gold, guess, [name])[strict]
+
+    def value(sums: Floats) -> Floats:
+        hits, found, there, right, words = sums.T
+        return 100 * measure(_Counts(hits=hits, found=found, there=there, right=right, words=words))
+
+    return np.concatenate([measured.rows.sum(axis=1), measured.words], axis=1), value
 
 
 def tag_agreement(guess: Ints, teacher: Ints, offsets: Ints, tag_set: TagSet) -> dict[str, float]:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from stillery.errors import UserError
+from stillery.errors import UserError, nearest
 from stillery.evaluation.bootstrap import bounds
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "label_accuracy",
     "need_sacrebleu",
     "perplexity",
+    "text_counts",
     "text_difference",
     "text_scores",
 ]
@@ -80,6 +81,21 @@ def text_difference(
         drawn = student[name].replicates(draws, seed) - teacher[name].replicates(draws, seed)
         spread[name] = bounds(drawn, LEVEL)
     return TextDifference(**values, intervals=spread)
+
+
+def text_counts(
+    outputs: Sequence[str], references: Sequence[Sequence[str]], metric: str
+) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
+    """Counts of each text `[n, counts]`, and what gives BLEU or chrF2 of sums of them `[draws, counts]`."""
+    (measured,) = _measured([outputs], references)
+    if metric not in measured:
+        raise UserError(f"unknown metric {metric!r} of texts; {nearest(metric, measured)}")
+    counts = measured[metric]
+
+    def value(sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        return np.array([counts._score(one) for one in np.rint(sums).astype(np.int64)])
+
+    return counts.rows.astype(np.float64), value
 
 
 def need_sacrebleu() -> None:
