@@ -83,7 +83,7 @@ def test_the_readmes_commands_run_as_written(folder: Path, monkeypatch: pytest.M
         [sys.executable, "-m", "stillery", *again.split()], cwd=folder, capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
-    weights = [folder / run / "student" / "model.safetensors" for run in ("small", "again")]
+    weights = [folder / run / "model.safetensors" for run in ("small", "again")]
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-__all__ = ["atomic_file", "atomic_folder", "remove_leftovers", "remove_whole"]
+__all__ = ["atomic_file", "atomic_files", "atomic_folder", "remove_leftovers", "remove_whole"]
 
 _MARK = ".stillery-part-"
 
@@ -44,10 +44,7 @@ def atomic_folder(path: Path, *, keep: bool = False) -> Iterator[Path]:
     part.mkdir()
     try:
         yield part
-        for file in part.rglob("*"):
-            if file.is_file():
-                with file.open("rb+") as written:
-                    os.fsync(written.fileno())
+        _to_disk(part)
         if keep:
             _rename_unless_there(part, path)
         elif path.exists():
@@ -60,6 +57,36 @@ def atomic_folder(path: Path, *, keep: bool = False) -> Iterator[Path]:
     finally:
         if part.exists():
             shutil.rmtree(part)
+
+
+@contextmanager
+def atomic_files(folder: Path, *, last: str) -> Iterator[Path]:
+    """A temporary folder to fill; its files are moved into `folder` when the block succeeds, else removed.
+
+    An older file `last` is removed before the first is moved, and the new one is moved after all others: whoever finds
+    it finds them all. Other files of `folder` stay.
+    """
+    part = _beside(folder / last)
+    part.mkdir()
+    try:
+        yield part
+        files = _to_disk(part)
+        (folder / last).unlink(missing_ok=True)
+        for file in sorted(files, key=lambda file: file == part / last):
+            place = folder / file.relative_to(part)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            file.replace(place)
+    finally:
+        shutil.rmtree(part)
+
+
+def _to_disk(folder: Path) -> list[Path]:
+    """All files in a folder, once what they hold is on the disk."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    for file in files:
+        with file.open("rb+") as written:
+            os.fsync(written.fileno())
+    return files
 
 
 def _rename_unless_there(part: Path, path: Path) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 import pytest
 from csv_files import read_csv, write_csv
+from old_runs import old_layout
 
 SMALL = ("--max-steps", 2, "--batch-size", 8)
 
@@ -91,7 +92,7 @@ def test_another_teacher_for_the_layers_changes_the_student(distill, make_bert, 
     assert f"teacher of the hidden-state stage: {deeper}" in done.err
     # Its 6 layers are what the student's two meet, through a projection from 32 to 48.
     assert "hidden: student-teacher layers 0-0, 1-3, 2-6" in done.err
-    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("same", "other")]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("same", "other")]
     assert weights[0] != weights[1]
     assert "ild_teacher" in (tmp_path / "other" / "run.toml").read_text()
 
@@ -160,12 +161,24 @@ def test_a_model_that_learns_nothing_is_trained_again(command, make_bert, review
     assert [one["seed"] for one in tried] == [0, 1, 2] and all(one["collapsed"] for one in tried)
     assert found["kept_seed"] == max(tried, key=lambda one: one["dev"])["seed"]
     assert "training again with seed 1" in done.err and "learnt nothing" in done.err
-    card = (tmp_path / "run" / "student" / "README.md").read_text()
+    card = (tmp_path / "run" / "README.md").read_text()
     assert "## Restarts" in card and f"seed {found['kept_seed']} is best" in card
-    kept = tmp_path / "run" / f"seed-{found['kept_seed']}" / "student" / "model.safetensors"
-    assert kept.read_bytes() == (tmp_path / "run" / "student" / "model.safetensors").read_bytes()
+    kept = tmp_path / "run" / f"seed-{found['kept_seed']}" / "model.safetensors"
+    assert kept.read_bytes() == (tmp_path / "run" / "model.safetensors").read_bytes()
+    tops = {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    seeds = {f"seed-{number}" for number in range(3)}
+    assert {path.name for path in (tmp_path / "run").iterdir()} == tops.keys() | seeds
+    assert tops.keys() == {path.name for path in kept.parent.iterdir()}
     again = command("finetune", "--resume", "--out", tmp_path / "run")
     assert again.code == 0 and "finished already" in again.err
+    # Stopped before its end by a version that put models into `student`, it ends with the same files.
+    for seed in seeds:
+        old_layout(tmp_path / "run" / seed)
+    old_layout(tmp_path / "run")
+    (tmp_path / "run" / "metrics.json").unlink()
+    assert command("finetune", "--resume", "--out", tmp_path / "run").code == 0
+    assert {path.name for path in (tmp_path / "run").iterdir()} == tops.keys() | seeds
+    assert tops == {path.name: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
 
 
 def test_a_model_that_learns_is_not_trained_again(command, make_bert, tmp_path):

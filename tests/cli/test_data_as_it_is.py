@@ -164,7 +164,7 @@ def test_a_new_models_labels_are_renamed_and_merged(command, make_bert, texts, t
     asked = ("finetune", "--model", make_bert(), "--data", data, *QUICK, "--out", tmp_path / "run")
     done = command(*asked, "--label-map", "0=bad,1=bad,2=good")
     assert done.code == 0 and "labels bad, good" in done.err
-    config = json.loads((tmp_path / "run" / "student" / "config.json").read_text())
+    config = json.loads((tmp_path / "run" / "config.json").read_text())
     assert config["id2label"] == {"0": "bad", "1": "good"}
     counts = {name: found["examples"] for name, found in metrics_of(tmp_path / "run")["per_class"].items()}
     assert sum(counts.values()) == 4 and set(counts) == {"bad", "good"}

@@ -27,7 +27,7 @@ def ask(tiny_teacher: Path, reviews: Path) -> tuple[object, ...]:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return load_file(out / "student" / "model.safetensors")
+    return load_file(out / "model.safetensors")
 
 
 def probabilities(model, student: Path, texts: list[str]) -> torch.Tensor:
@@ -44,7 +44,7 @@ def check_predictions(command, model, out: Path, texts: list[str], tmp_path: Pat
     done = command("predict", out, "--data", data, "--max-length", 64, "--out", labelled)
     assert done.code == 0, done.err
     said = [json.loads(line)["probability_positive"] for line in labelled.read_text().splitlines()]
-    expected = probabilities(model, out / "student", texts)[:, 1]
+    expected = probabilities(model, out, texts)[:, 1]
     torch.testing.assert_close(torch.tensor(said), expected, rtol=0, atol=1e-5)
 
 
@@ -58,8 +58,8 @@ def test_a_narrower_student_reuses_the_classifier(command, ask, tiny_teacher, tm
         "student's own pooler; the projector is folded into the head on export"
     )
     assert line in " ".join(done.err.split())
-    assert line in (out / "student" / "README.md").read_text()
-    plain, info = AutoModelForSequenceClassification.from_pretrained(out / "student", output_loading_info=True)
+    assert line in (out / "README.md").read_text()
+    plain, info = AutoModelForSequenceClassification.from_pretrained(out, output_loading_info=True)
     assert not any(info.values()), info
     count = sum(tensor.numel() for tensor in plain.parameters())
     assert json.loads((out / "metrics.json").read_text())["cost"]["parameters"] == count
@@ -95,7 +95,7 @@ def test_the_metrics_are_those_of_the_folded_student(command, ask, texts, tmp_pa
     assert done.code == 0, done.err
     assert head_of(scored[0]) is None and "custom_head" not in json.loads((out / "metrics.json").read_text())
     assert all(torch.equal(tensor, weights(out)[name]) for name, tensor in scored[0].state_dict().items())
-    plain = AutoModelForSequenceClassification.from_pretrained(out / "student").eval()
+    plain = AutoModelForSequenceClassification.from_pretrained(out).eval()
     check_predictions(command, plain, out, texts[:5], tmp_path)
 
 
@@ -151,20 +151,20 @@ def test_a_custom_head_is_trained_exported_and_used(command, ask, texts, tmp_pat
     assert done.code == 0, done.err
     assert "the student's head is custom" in done.err and "load_student" in done.out
     assert "AutoModelForSequenceClassification" not in done.out
-    card = (out / "student" / "README.md").read_text()
+    card = (out / "README.md").read_text()
     assert "from stillery.models.head import load_student" in card and "pipeline(" not in card
     assert json.loads((out / "metrics.json").read_text())["custom_head"] is True
     with pytest.raises(OSError, match=r"model\.safetensors"):
-        AutoModelForSequenceClassification.from_pretrained(out / "student")
+        AutoModelForSequenceClassification.from_pretrained(out)
     check_predictions(command, load_student(out), out, texts[:5], tmp_path)
     assert command("evaluate", out, "--data", ask[4]).code == 0
     # It is a teacher too, and its run file makes it again.
     follow = ("distill", "--teacher", out, "--data", ask[4], "--method", "kd", "--head", "reuse", "--layers", 1, *SMALL)
     done = command(*follow, "--out", tmp_path / "next")
     assert done.code == 0 and "classifier replaced by the teacher's" in done.err, done.err
-    AutoModelForSequenceClassification.from_pretrained(tmp_path / "next" / "student")
+    AutoModelForSequenceClassification.from_pretrained(tmp_path / "next")
     assert command("distill", "--config", out / "run.toml", "--out", tmp_path / "again").code == 0
-    file = "student/student.safetensors"
+    file = "student.safetensors"
     assert (tmp_path / "again" / file).read_bytes() == (out / file).read_bytes()
 
 

@@ -97,5 +97,5 @@ def test_mnli_stays_below_two_gibibytes(model: Path, words: pa.Array, tmp_path: 
     print(f"\ntokenised: {peak:.0f} MiB, {seconds:.0f} s; from the cache: {peak_again:.0f} MiB, {seconds_again:.0f} s")
     assert peak < 2048 and peak_again < 2048
     assert said.count("read from the cache") == 3 and "tokenise" not in said
-    weights = [tmp_path / run / "student" / "model.safetensors" for run in ("first", "second")]
+    weights = [tmp_path / run / "model.safetensors" for run in ("first", "second")]
     assert weights[0].read_bytes() == weights[1].read_bytes()

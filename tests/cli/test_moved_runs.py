@@ -16,7 +16,7 @@ from text_models import make_writer, write_pairs
 from stillery.jobs.config import run_paths
 
 SMALL = ("--max-steps", 2, "--batch-size", 8)
-WRITTEN = ("run.toml", "metrics.json", "log.jsonl", "student/README.md", "student/config.json")
+WRITTEN = ("run.toml", "metrics.json", "log.jsonl", "README.md", "config.json")
 
 RECIPE = """
 from stillery.recipe import Recipe, Stage
@@ -38,7 +38,7 @@ def project(tiny_teacher: Path, reviews: Path, tmp_path: Path, monkeypatch: pyte
 
 
 def weights(out: Path) -> bytes:
-    return (out / "student" / "model.safetensors").read_bytes()
+    return (out / "model.safetensors").read_bytes()
 
 
 def distill(command, *more: object) -> None:
@@ -84,9 +84,9 @@ def test_no_file_of_a_run_folder_holds_a_path_of_the_machine(command, project):
     assert written["paths"] == "relative to this file" and written["data"] == written["ild_data"]
     assert {written[name] for name in ("teacher", "init", "ild_teacher")} == {"../../models/teacher"}
     assert tomllib.loads((project / "runs" / "own" / "run.toml").read_text())["recipe"] == "../../mine.py:build"
-    card = (project / "runs" / "few" / "student" / "README.md").read_text()
+    card = (project / "runs" / "few" / "README.md").read_text()
     assert "- Teacher: `teacher`\n" in card and "copied from teacher" in card and '\ndata = "reviews.csv"\n' in card
-    card = (project / "runs" / "checkpoint" / "student" / "README.md").read_text()
+    card = (project / "runs" / "checkpoint" / "README.md").read_text()
     assert "start: copied from teacher: embeddings" in card and "beside `teacher`, `reviews.csv`, then" in card
 
 
@@ -219,7 +219,7 @@ def test_what_shares_no_folder_with_a_run_is_named_in_full(command, project, tmp
     for place in ("models/teacher", "data/reviews.csv"):
         assert f"run.toml names {project}/{place} in full: they have no folder in common" in done.err
     # The model card still does not.
-    assert str(project) not in (tmp_path / "out" / "student" / "README.md").read_text()
+    assert str(project) not in (tmp_path / "out" / "README.md").read_text()
     shutil.move(tmp_path / "out", tmp_path / "moved" / "deeper")
     done = command("distill", "--config", tmp_path / "moved/deeper/run.toml", "--out", tmp_path / "again")
     assert done.code == 0 and weights(tmp_path / "again") == weights(tmp_path / "moved" / "deeper")

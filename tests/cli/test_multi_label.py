@@ -52,7 +52,7 @@ def test_from_lists_to_predictions(command, make_bert, lists, texts, tmp_path):
     done = command("finetune", "--model", make_bert(), "--data", lists, *SMALL, "--lr", 0.01, "--out", first)
     assert done.code == 0, done.err
     assert "any of the labels funny, long, warm" in done.err
-    made = json.loads((first / "student" / "config.json").read_text())
+    made = json.loads((first / "config.json").read_text())
     assert made["problem_type"] == "multi_label_classification"
     assert made["id2label"] == {"0": "funny", "1": "long", "2": "warm"}
     done = command("distill", "--teacher", first, "--data", lists, "--layers", 1, *SMALL, "--out", out)
@@ -69,8 +69,8 @@ def test_from_lists_to_predictions(command, make_bert, lists, texts, tmp_path):
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert any("f1_micro" in line.get("metrics", {}) for line in log)
     # The plain checkpoint, by transformers alone, trains on the same loss and gives the same probabilities.
-    assert 'model="THIS_FOLDER", top_k=None)("some text")' in (out / "student" / "README.md").read_text()
-    student = AutoModelForSequenceClassification.from_pretrained(out / "student")
+    assert 'model="THIS_FOLDER", top_k=None)("some text")' in (out / "README.md").read_text()
+    student = AutoModelForSequenceClassification.from_pretrained(out)
     assert student(torch.tensor([[101, 102]]), labels=torch.tensor([[0.0, 1.0, 0.0]])).loss.item() > 0
     done = command("predict", out, "--data", lists, "--out", tmp_path / "new.csv")
     assert done.code == 0, done.err

@@ -220,7 +220,7 @@ def test_two_processes_are_one(asked: str, package: Path, calm_teacher: Path, re
     two = distill(package, calm_teacher, reviews, tmp_path / "two", *more, "--batch-size", 6, launcher=launcher)
     for name, value in terms(one)[0].items():
         assert terms(two)[0][name] == pytest.approx(value, rel=1e-5), name
-    first, second = (load_file(out / "student" / "model.safetensors") for out in (one, two))
+    first, second = (load_file(out / "model.safetensors") for out in (one, two))
     for name, value in first.items():
         atol = 1e-4 if "word_embeddings" in name else 2e-5
         torch.testing.assert_close(second[name], value, atol=atol, rtol=0, msg=name)
@@ -254,7 +254,7 @@ def test_a_run_that_was_killed_goes_on(asked: str, package: Path, tiny_teacher: 
     assert list((tmp_path / "cut" / "checkpoints").glob("step-*"))
     done = run(package, *common, "--resume")
     assert done.returncode == 0, done.stderr
-    weights = [(out / "student" / "model.safetensors").read_bytes() for out in (whole, tmp_path / "cut")]
+    weights = [(out / "model.safetensors").read_bytes() for out in (whole, tmp_path / "cut")]
     assert weights[0] == weights[1]
 
 

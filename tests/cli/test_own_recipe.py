@@ -67,7 +67,7 @@ def test_a_recipe_of_ones_own_runs(recipe: Path, tiny_teacher: Path, reviews: Pa
     again = ["distill", "--config", tmp_path / "out" / "run.toml", "--out", tmp_path / "again"]
     assert run(again) == 2, "a run file alone never runs code"
     assert run([*again, "--recipe", f"{recipe}:build"]) == 0
-    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("out", "again")]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "again")]
     assert weights[0] == weights[1]
 
 
@@ -160,7 +160,7 @@ def test_the_stage_of_layers_trains_on_texts_without_labels(
     assert run(again) == 0
     plain = distill(tiny_teacher, reviews, tmp_path / "plain", "--method", "l-ild", "--max-steps", 6)
     assert plain == 0
-    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("out", "again", "plain")]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("out", "again", "plain")]
     assert weights[0] == weights[1] != weights[2]
 
 
@@ -241,12 +241,11 @@ def test_a_model_is_scored_at_the_length_it_was_trained_with(
 ) -> None:
     assert distill(tiny_teacher, reviews, tmp_path / "out", "--max-length", 8, "--lr", "0.001") == 0
     trained = json.loads((tmp_path / "out" / "metrics.json").read_text())["metrics"]
-    for model in (tmp_path / "out", tmp_path / "out" / "student"):
-        capsys.readouterr()
-        assert run(["evaluate", model, "--data", reviews, "--split", "test", "--json"]) == 0
-        shown = capsys.readouterr()
-        assert json.loads(shown.out)["metrics"] == trained
-        assert "longer than 8 tokens" in shown.err
+    capsys.readouterr()
+    assert run(["evaluate", tmp_path / "out", "--data", reviews, "--split", "test", "--json"]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out)["metrics"] == trained
+    assert "longer than 8 tokens" in shown.err
 
 
 def test_a_student_reads_texts_as_long_as_its_teacher_did(

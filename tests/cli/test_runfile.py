@@ -26,7 +26,7 @@ def run(command, tiny_teacher, reviews, tmp_path) -> Path:
 
 
 def weights(out: Path) -> bytes:
-    return (out / "student" / "model.safetensors").read_bytes()
+    return (out / "model.safetensors").read_bytes()
 
 
 def test_every_setting_is_written_out(run, tiny_teacher):

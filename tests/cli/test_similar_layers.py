@@ -56,7 +56,7 @@ def test_a_run_says_logs_keeps_and_repeats_what_it_chose(command, teacher: Path,
     again = tmp_path / "again"
     assert command("distill", "--config", out / "run.toml", "--out", again).code == 0
     assert read(again) == kept
-    weights = [(run / "student" / "model.safetensors").read_bytes() for run in (out, again)]
+    weights = [(run / "model.safetensors").read_bytes() for run in (out, again)]
     assert weights[0] == weights[1]
 
 

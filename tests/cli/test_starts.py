@@ -34,7 +34,7 @@ def distill(command, tiny_teacher, reviews, tmp_path) -> Callable:
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return load_file(out / "student" / "model.safetensors")
+    return load_file(out / "model.safetensors")
 
 
 def test_a_trial_chooses_says_the_numbers_and_is_not_repeated(distill, command, tmp_path) -> None:

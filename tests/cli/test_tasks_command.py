@@ -33,8 +33,8 @@ def run_of(tmp_path):
 
     def make(name: str, task: str, **more: object):
         folder = tmp_path / "runs" / name
-        (folder / "student").mkdir(parents=True)
-        (folder / "student" / "config.json").write_text("{}")
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text("{}")
         metrics = {key: value for key, value in more.items() if key != "also"}
         content = {"task": task, "metrics": metrics} | ({"also": more["also"]} if "also" in more else {})
         (folder / "metrics.json").write_text(json.dumps(content))

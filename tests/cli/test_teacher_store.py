@@ -41,7 +41,7 @@ def test_a_student_of_the_store_is_that_of_the_teacher(distill, command, tmp_pat
     assert "teacher_store" not in training[0]
     assert "teacher cache: on" in first.err and "to be filled" in first.err
     assert "found whole" in second.err and "fill the teacher cache" not in second.err
-    one, other = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("live", "first"))
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("live", "first"))
     for name, value in one.items():
         torch.testing.assert_close(other[name], value, atol=1e-5, rtol=0, msg=name)
     assert 'cache = "on"' in (tmp_path / "first" / "run.toml").read_text()
@@ -69,7 +69,7 @@ def test_what_auto_decided_is_in_the_run_file_and_a_repeat_measures_nothing(
         monkeypatch.setattr(store_use, "teacher_seconds", lambda *given: seconds)
 
     def bits(name: str) -> bytes:
-        return (tmp_path / name / "student" / "model.safetensors").read_bytes()
+        return (tmp_path / name / "model.safetensors").read_bytes()
 
     def used(name: str) -> list[bool]:
         training = json.loads((tmp_path / name / "metrics.json").read_text())["training"]
@@ -81,7 +81,7 @@ def test_what_auto_decided_is_in_the_run_file_and_a_repeat_measures_nothing(
     file = tmp_path / "first" / "run.toml"
     values = tomllib.loads(file.read_text())
     assert (values["cache"], values["stored_stages"]) == ("auto", stages) and used("first") == [bool(stages)]
-    card = (tmp_path / "first" / "student" / "README.md").read_text()
+    card = (tmp_path / "first" / "README.md").read_text()
     assert tomllib.loads(card.split("```toml\n")[1].split("```")[0])["stored_stages"] == stages
     takes(later)
     again = command("distill", "--config", file, "--out", tmp_path / "again")
@@ -97,7 +97,7 @@ def test_what_auto_decided_is_in_the_run_file_and_a_repeat_measures_nothing(
 
 def test_a_run_that_goes_on_keeps_what_auto_decided(distill, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store_use, "teacher_seconds", lambda *given: 100.0)
-    whole, asked = tmp_path / "whole" / "student" / "model.safetensors", ("--method", "pkd", "--checkpoint-every", 3)
+    whole, asked = tmp_path / "whole" / "model.safetensors", ("--method", "pkd", "--checkpoint-every", 3)
     assert distill("whole", *asked).code == 0
 
     def interrupted(*given: object, **more: object) -> None:
@@ -111,7 +111,7 @@ def test_a_run_that_goes_on_keeps_what_auto_decided(distill, tmp_path: Path, mon
         done = distill(function, *asked, "--resume")
         assert done.code == 0, done.err
         assert tomllib.loads((tmp_path / function / "run.toml").read_text())["stored_stages"] == [1]
-        assert (tmp_path / function / "student" / "model.safetensors").read_bytes() == whole.read_bytes()
+        assert (tmp_path / function / "model.safetensors").read_bytes() == whole.read_bytes()
         monkeypatch.setattr(store_use, "teacher_seconds", lambda *given: 100.0)
 
 
@@ -160,7 +160,7 @@ def test_a_run_that_need_not_wait_is_one_with_a_live_teacher(distill, tmp_path: 
     logs = [(tmp_path / name / "log.jsonl").read_text().splitlines() for name in ("live", "alone")]
     losses = [[json.loads(line).get("terms") for line in log] for log in logs]
     assert losses[0] == losses[1] and losses[0][0].keys() == {"hard", "soft"}
-    one, other = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("live", "alone"))
+    one, other = (load_file(tmp_path / name / "model.safetensors") for name in ("live", "alone"))
     assert all(torch.equal(other[name], value) for name, value in one.items())
     (choice,) = json.loads((tmp_path / "alone" / "metrics.json").read_text())["training"]["teacher_store"]
     assert not choice["used"] and "(runs/other, since 20" in choice["why"]

@@ -55,7 +55,7 @@ def test_scores_are_written_as_numbers(command, glue, tmp_path, family, epochs):
     written = [float(text) if text in SCORES else None for text in table["output"].to_pylist()]
     assert found["no_label"] == written.count(None)
     assert f"texts that are no number, counted as 2.5: {found['no_label']}\n" in done.out
-    card = (tmp_path / "run" / "student" / "README.md").read_text()
+    card = (tmp_path / "run" / "README.md").read_text()
     assert f"Texts that are no number, which count as 2.5: {found['no_label']}." in card
     guess = [2.5 if number is None else number for number in written]
     assert found["metrics"]["pearson"] == expected(pearsonr, gold, guess)

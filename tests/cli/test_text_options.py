@@ -156,12 +156,12 @@ def test_a_student_stops_where_its_targets_end(command, pairs, tmp_path):
                    "--on-policy", 0.5, "--method", "kd", "--out", tmp_path / "small")  # fmt: skip
     assert done.code == 0, done.err
     for run in ("teacher", "small"):
-        found = json.loads((tmp_path / run / "student" / "generation_config.json").read_text())
+        found = json.loads((tmp_path / run / "generation_config.json").read_text())
         assert found["eos_token_id"] == [8, 2]
     plain = command("finetune", "--model", make_model(tmp_path / "plain", "gpt2"), "--data", pairs, *SMALL,
                     "--out", tmp_path / "alike")  # fmt: skip
     assert plain.code == 0
-    assert json.loads((tmp_path / "alike/student/generation_config.json").read_text())["eos_token_id"] == 2
+    assert json.loads((tmp_path / "alike/generation_config.json").read_text())["eos_token_id"] == 2
 
 
 @pytest.fixture(scope="module")

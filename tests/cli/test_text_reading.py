@@ -49,7 +49,7 @@ def settings(run: Path) -> dict:
 
 
 def weights(run: Path) -> bytes:
-    return (run / "student" / "model.safetensors").read_bytes()
+    return (run / "model.safetensors").read_bytes()
 
 
 def distil(teacher: Path, pairs: Path, out: Path, *more: object) -> tuple[object, ...]:

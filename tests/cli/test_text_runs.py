@@ -46,7 +46,7 @@ def test_the_whole_job(command, writer, pairs, tmp_path):
     log = [json.loads(line) for line in (tmp_path / "small" / "log.jsonl").read_text().splitlines()]
     stacks = ("encoder_hidden", "decoder_hidden") if found["writes"] == "encoder-decoder" else ("hidden",)
     assert all(line["terms"].keys() == {"hard", "soft", *stacks} for line in log if "terms" in line)
-    assert "perplexity" in (tmp_path / "small" / "student" / "README.md").read_text()
+    assert "perplexity" in (tmp_path / "small" / "README.md").read_text()
     search = ("--beams", 2, "--max-new-tokens", 8, *SHORT)
     done = command("evaluate", tmp_path / "small", "--data", pairs, "--split", "test", "--against",
                    tmp_path / "teacher", *search, "--predictions", tmp_path / "out.csv", "--json")  # fmt: skip
@@ -74,7 +74,7 @@ for source in json.loads(sys.argv[2]):
 print(json.dumps(texts))
 """
     sources = json.dumps(table["source"].to_pylist())
-    done = subprocess.run([sys.executable, "-c", code, tmp_path / "run" / "student", sources], capture_output=True,
+    done = subprocess.run([sys.executable, "-c", code, tmp_path / "run", sources], capture_output=True,
                           text=True)  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == table["output"].to_pylist()
@@ -101,9 +101,7 @@ def test_stacks_cross_attention_and_frozen_embeddings(command, t5, pairs, tmp_pa
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]
     names = {name for line in log if "terms" in line for name in line["terms"]}
     assert any("cross" in name for name in names) and not any(name.startswith("encoder") for name in names)
-    before, after = (
-        AutoModelForSeq2SeqLM.from_pretrained(place).shared.weight for place in (t5, tmp_path / "run/student")
-    )
+    before, after = (AutoModelForSeq2SeqLM.from_pretrained(place).shared.weight for place in (t5, tmp_path / "run"))
     assert torch.equal(before, after)
 
 
@@ -115,7 +113,7 @@ def test_the_teachers_own_texts_are_written_once(command, writer, pairs, tmp_pat
     assert "train (teacher): write" in first.err
     second = command(*ask("distill", writer, pairs, tmp_path / "b", *more))
     assert second.code == 0 and "train (teacher): write" not in second.err and "read from the cache" in second.err
-    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("a", "b")]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b")]
     assert weights[0] == weights[1]
     # Nor does it write what is scored beside its students' texts again; who wrote nothing has no speed.
     assert "(teacher): write" in first.err.replace("train (teacher): write", "")
@@ -127,7 +125,7 @@ def test_the_teachers_own_texts_are_written_once(command, writer, pairs, tmp_pat
     outputs = [pq.read_table(tmp_path / name / "predictions.parquet") for name in ("a", "b")]
     assert outputs[0] == outputs[1]
     assert command(*ask("distill", writer, pairs, tmp_path / "c", "--layers", 2, "--method", "none")).code == 0
-    assert (tmp_path / "c" / "student" / "model.safetensors").read_bytes() != weights[0]
+    assert (tmp_path / "c" / "model.safetensors").read_bytes() != weights[0]
 
 
 def test_texts_the_student_writes_itself(command, writer, pairs, tmp_path):
@@ -138,9 +136,7 @@ def test_texts_the_student_writes_itself(command, writer, pairs, tmp_path):
     assert all(line["terms"].keys() == {"soft"} for line in log if "terms" in line)
     for name in ("some", "again"):
         assert command(*ask("distill", writer, pairs, tmp_path / name, *more, 0.5)).code == 0
-    weights = {
-        name: (tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("all", "some", "again")
-    }
+    weights = {name: (tmp_path / name / "model.safetensors").read_bytes() for name in ("all", "some", "again")}
     assert weights["some"] == weights["again"] != weights["all"]
 
 
@@ -154,7 +150,7 @@ def test_a_text_run_goes_on_where_it_stopped(command, t5, pairs, tmp_path):
         "from stillery.cli.main import main\nmain(sys.argv[1:])"  # fmt: skip
     assert subprocess.run([sys.executable, "-c", code, *asked], capture_output=True).returncode == 9
     assert command(*asked, "--resume").code == 0
-    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("whole", "cut")]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("whole", "cut")]
     assert weights[0] == weights[1]
 
 

@@ -236,7 +236,7 @@ def test_speed_and_texts_that_name_no_class_are_shown(command, t5, pairs, rte, t
     assert f"counted as wrong: {found['no_label']}\n" in done.out
     assert f"texts written a second: {found['texts_per_second']:.2f}\n" in done.out
     assert " ms a forward pass, " in done.out and "ms a text" not in done.out
-    card = (tmp_path / "run" / "student" / "README.md").read_text()
+    card = (tmp_path / "run" / "README.md").read_text()
     assert f"Texts that name no class, which count as wrong: {found['no_label']}." in card
     done = command("evaluate", tmp_path / "run", *task, *SEARCH, "--against", t5)
     shown = [line for line in done.out.splitlines() if "teacher" in line]
@@ -266,7 +266,7 @@ def test_what_scores_texts_is_looked_for_before_anything_is_trained(
 def test_a_run_that_goes_on_may_search_otherwise(command, t5, pairs, tmp_path):
     out = tmp_path / "run"
     assert command(*ask("finetune", t5, pairs, out)).code == 0
-    weights = (out / "student" / "model.safetensors").read_bytes()
+    weights = (out / "model.safetensors").read_bytes()
     done = command(*ask("finetune", t5, pairs, out, "--beams", 1, "--resume"))
     assert done.code == 2 and "finished with another --beams" in done.err and "stillery evaluate" in done.err
     (out / "metrics.json").unlink()
@@ -279,7 +279,7 @@ def test_a_run_that_goes_on_may_search_otherwise(command, t5, pairs, tmp_path):
     assert "its texts are searched for with the --beams given now" in done.err
     assert json.loads((out / "metrics.json").read_text())["decoding"]["beams"] == 1
     assert "beams = 1\n" in (out / "run.toml").read_text()
-    assert (out / "student" / "model.safetensors").read_bytes() == weights
+    assert (out / "model.safetensors").read_bytes() == weights
     # A file that is older than a setting means its default.
     older = [line for line in (out / "run.toml").read_text().splitlines() if not line.startswith("no_repeat_ngram")]
     (out / "run.toml").write_text("\n".join(older) + "\n")
@@ -306,9 +306,9 @@ def test_a_models_card_shows_how_to_write_what_was_scored(command, pairs, tmp_pa
                    "--beams", 2, "--max-new-tokens", 7, "--no-repeat-ngram", 2, *SHORT, *around,
                    "--out", tmp_path / "run")  # fmt: skip
     assert done.code == 0, done.err
-    card = (tmp_path / "run" / "student" / "README.md").read_text()
+    card = (tmp_path / "run" / "README.md").read_text()
     assert f"pipeline_tag: {'text-generation' if family in ('gpt2', 'llama') else 'text2text-generation'}\n" in card
-    code = card.split("```python\n")[1].split("```")[0].replace("THIS_FOLDER", str(tmp_path / "run" / "student"))
+    code = card.split("```python\n")[1].split("```")[0].replace("THIS_FOLDER", str(tmp_path / "run"))
     rows = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pylist()
     assert len({row["output"] for row in rows}) > 1
     for row in rows[:4]:
@@ -321,7 +321,7 @@ def test_a_card_of_two_stacks_and_of_a_translation(command, t5, pairs, tmp_path)
     more = ("--method", "kd", "--beams", 1, "--max-new-tokens", 4, *SHORT, "--max-steps", 1, "--out")
     done = command("distill", "--teacher", t5, "--data", pairs, "--layers", 1, *more, tmp_path / "one")
     assert done.code == 0, done.err
-    assert "# 1+1-layer student, distilled with kd" in (tmp_path / "one" / "student" / "README.md").read_text()
+    assert "# 1+1-layer student, distilled with kd" in (tmp_path / "one" / "README.md").read_text()
     (tmp_path / "multi30k").mkdir()
     for part in ("train", "val"):
         rows = [{"en": f"w{row} w3", "de": f"w{row}"} for row in range(8)]
@@ -329,7 +329,7 @@ def test_a_card_of_two_stacks_and_of_a_translation(command, t5, pairs, tmp_path)
     done = command("distill", "--teacher", t5, "--task", "multi30k-en-de", "--data-dir", tmp_path, "--layers", 1,
                    *more, tmp_path / "two")  # fmt: skip
     assert done.code == 0, done.err
-    card = (tmp_path / "two" / "student" / "README.md").read_text()
+    card = (tmp_path / "two" / "README.md").read_text()
     assert "pipeline_tag: translation\n" in card and "'translate English to German: ' + source" in card
 
 

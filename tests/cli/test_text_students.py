@@ -35,7 +35,7 @@ def settings(run: Path) -> dict:
 
 
 def card(run: Path) -> str:
-    return (run / "student" / "README.md").read_text()
+    return (run / "README.md").read_text()
 
 
 def same(ours: torch.nn.Module, theirs: torch.nn.Module) -> bool:
@@ -47,15 +47,14 @@ def test_chosen_layers_of_a_decoder(command, models, pairs, tmp_path):
     done = command(*ask("distill", models / "llama", pairs, tmp_path / "run", "--copy-layers", "4,1", *STILL))
     assert done.code == 0, done.err
     ours, theirs = (
-        AutoModelForCausalLM.from_pretrained(place).model.layers
-        for place in (tmp_path / "run/student", models / "llama")
+        AutoModelForCausalLM.from_pretrained(place).model.layers for place in (tmp_path / "run", models / "llama")
     )
     assert len(ours) == 2 and same(ours[0], theirs[3]) and same(ours[1], theirs[0])
     assert "decoder layers 4, 1" in card(tmp_path / "run") and "# 2-layer student" in card(tmp_path / "run")
     assert settings(tmp_path / "run")["layers"] == 2
     again = command("distill", "--config", tmp_path / "run" / "run.toml", "--out", tmp_path / "again")
     assert again.code == 0, again.err
-    weights = [(tmp_path / name / "student" / "model.safetensors").read_bytes() for name in ("run", "again")]
+    weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("run", "again")]
     assert weights[0] == weights[1]
 
 
@@ -63,7 +62,7 @@ def test_chosen_layers_of_each_stack(command, models, pairs, tmp_path):
     more = ("--copy-encoder-layers", "3,1,4", "--copy-decoder-layers", "2", *STILL)
     done = command(*ask("distill", models / "t5", pairs, tmp_path / "run", *more))
     assert done.code == 0, done.err
-    ours, theirs = (AutoModelForSeq2SeqLM.from_pretrained(place) for place in (tmp_path / "run/student", models / "t5"))
+    ours, theirs = (AutoModelForSeq2SeqLM.from_pretrained(place) for place in (tmp_path / "run", models / "t5"))
     assert len(ours.encoder.block) == 3 and len(ours.decoder.block) == 1
     # The first block holds the relative positions of all, whichever layer it is.
     assert same(ours.encoder.block[1].layer[1], theirs.encoder.block[0].layer[1])
@@ -80,8 +79,8 @@ def test_a_decoder_deeper_than_its_encoder_writes_here_and_in_plain_transformers
     run = tmp_path / "run"
     done = command(*ask("distill", models / "t5", pairs, run, "--encoder-layers", 1, "--on-policy", 0.5))
     assert done.code == 0, done.err
-    student = AutoModelForSeq2SeqLM.from_pretrained(run / "student")
-    tokenizer = AutoTokenizer.from_pretrained(run / "student")
+    student = AutoModelForSeq2SeqLM.from_pretrained(run)
+    tokenizer = AutoTokenizer.from_pretrained(run)
     assert len(student.encoder.block) == 1 and len(student.decoder.block) == 2
     rows = pq.read_table(run / "predictions.parquet").to_pylist()
     assert any(row["output"] for row in rows)
@@ -145,7 +144,7 @@ def test_tied_and_untied_heads(command, models, pairs, tmp_path, family, option,
     done = command(*ask("distill", models / family, pairs, tmp_path / "run", *more))
     assert done.code == 0, done.err
     assert f"head {'' if tied else 'not '}tied to the token embeddings" in card(tmp_path / "run")
-    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run" / "student")
+    model = AutoModelForCausalLM.from_pretrained(tmp_path / "run")
     head, words = model.get_output_embeddings().weight, model.get_input_embeddings().weight
     assert model.config.tie_word_embeddings == tied and (head is words) == tied
     assert torch.equal(head, words) == tied
@@ -162,7 +161,7 @@ def test_new_layers_on_the_teachers_embeddings(command, models, pairs, tmp_path)
     done = command(*ask("distill", models / "gpt2", pairs, tmp_path / "run", *more))
     assert done.code == 0, done.err
     ours, theirs = (
-        AutoModelForCausalLM.from_pretrained(place).transformer for place in (tmp_path / "run/student", models / "gpt2")
+        AutoModelForCausalLM.from_pretrained(place).transformer for place in (tmp_path / "run", models / "gpt2")
     )
     assert torch.equal(ours.wte.weight, theirs.wte.weight)
     assert not torch.allclose(ours.h[0].attn.c_attn.weight, theirs.h[1].attn.c_attn.weight, atol=0.05)

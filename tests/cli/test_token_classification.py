@@ -93,8 +93,8 @@ def test_from_files_to_predictions(command, teachers, sentences, family, tmp_pat
     rows = pq.read_table(student / "predictions.parquet").to_pylist()
     assert rows[0].keys() == {"id", "tokens", "tags", "prediction", "teacher_prediction"}
     for row in rows:
-        assert row["prediction"] == plain_tags(student / "student", row["tokens"])
-        assert row["teacher_prediction"] == plain_tags(teacher / "student", row["tokens"])
+        assert row["prediction"] == plain_tags(student, row["tokens"])
+        assert row["teacher_prediction"] == plain_tags(teacher, row["tokens"])
 
     done = command("evaluate", student, "--data", sentences, "--split", "test", "--against", teacher,
                    "--predictions", tmp_path / "scored.jsonl", "--json")  # fmt: skip
@@ -114,7 +114,7 @@ def test_from_files_to_predictions(command, teachers, sentences, family, tmp_pat
 
 def test_the_cards_sample_runs(teachers, family, capsys):
     """It finds the entities that the tags of the words are."""
-    folder = teachers[family] / "student"
+    folder = teachers[family]
     card = (folder / "README.md").read_text()
     assert "pipeline_tag: token-classification" in card and "Entities of type PER: precision" in card
     (code,) = re.findall(r"```python\n(.*?)```", card, re.DOTALL)
@@ -150,7 +150,7 @@ def test_the_same_sentences_from_every_format(command, encoders, kind, tmp_path)
         conll(path / "test.conll", tagged()[50:])
     done = command("finetune", "--model", encoders["bert"], "--data", path, *SMALL, "--out", tmp_path / "run")
     assert done.code == 0, done.err
-    config = read(tmp_path / "run" / "student" / "config.json")
+    config = read(tmp_path / "run" / "config.json")
     assert config["architectures"] == ["BertForTokenClassification"] and set(config["label2id"]) == set(TAGS)
     predicted = pq.read_table(tmp_path / "run" / "predictions.parquet").to_pylist()
     known = {tuple(words): tags for words, tags in tagged()}
@@ -166,10 +166,10 @@ def test_columns_are_named_with_text_and_label(command, encoders, tmp_path):
     asked = ("finetune", "--model", encoders["bert"], "--data", path, *SMALL)
     assert command(*asked, *named, "--out", tmp_path / "run").code == 0
     assert "data: data.jsonl" in command("check", tmp_path / "run" / "run.toml").out
-    assert set(read(tmp_path / "run" / "student" / "config.json")["label2id"]) == set(TAGS)
+    assert set(read(tmp_path / "run" / "config.json")["label2id"]) == set(TAGS)
     assert command(*asked, "--text", "a", "--out", tmp_path / "other").code == 0
     other = read(tmp_path / "other" / "metrics.json")
-    assert set(read(tmp_path / "other" / "student" / "config.json")["label2id"]) == {"X", "Y"}
+    assert set(read(tmp_path / "other" / "config.json")["label2id"]) == {"X", "Y"}
     assert list(other["metrics"]) == ["accuracy"] and "types" not in other
 
 
@@ -179,7 +179,7 @@ def test_texts_with_a_class_are_still_classified(command, encoders, tmp_path):
     path = jsonl(tmp_path / "data.jsonl", rows)
     done = command("finetune", "--model", encoders["bert"], "--data", path, *SMALL, "--out", tmp_path / "run")
     assert done.code == 0, done.err
-    assert read(tmp_path / "run" / "student" / "config.json")["architectures"] == ["BertForSequenceClassification"]
+    assert read(tmp_path / "run" / "config.json")["architectures"] == ["BertForSequenceClassification"]
 
 
 @pytest.mark.parametrize("name", methods.names())
@@ -211,7 +211,7 @@ def test_a_method_of_the_first_token_trains_on_all_tokens(command, teachers, sen
 
 
 def weights(out: Path) -> dict[str, torch.Tensor]:
-    return load_file(out / "student" / "model.safetensors")
+    return load_file(out / "model.safetensors")
 
 
 def test_resume_and_the_run_file_repeat_the_run(command, teachers, sentences, tmp_path, monkeypatch):

@@ -15,7 +15,8 @@ from safetensors.torch import load_file
 from stillery import methods
 
 SMALL = ("--max-steps", 2, "--batch-size", 8)
-FOLDER = {"metrics.json", "predictions.parquet", "run.toml", "log.jsonl", "student"}
+MODEL = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
+FOLDER = {"metrics.json", "predictions.parquet", "run.toml", "log.jsonl"} | MODEL
 COST = {"parameters", "flops", "flops_length", "megabytes", "latency_ms", "speedup", "train_seconds"}
 
 
@@ -52,9 +53,10 @@ def test_finetune_writes_a_run_folder(command, make_bert, reviews, tmp_path):
     assert 0 <= found["metrics"]["accuracy"] <= 100
     assert "teacher_metrics" not in found and "agreement" not in found
     assert COST - {"speedup"} <= found["cost"].keys()
-    assert config(out / "student")["id2label"] == {"0": "negative", "1": "positive"}
+    assert config(out)["id2label"] == {"0": "negative", "1": "positive"}
     assert pq.read_table(out / "predictions.parquet").column_names == ["id", "label", "prediction", "probabilities"]
-    assert str(out / "student") in done.out
+    *_, model, load = done.out.splitlines()
+    assert (model, load) == (f"model: {out}", f'AutoModelForSequenceClassification.from_pretrained("{out}")')
 
 
 def test_distill_writes_a_run_folder(command, ask, tmp_path):
@@ -66,6 +68,7 @@ def test_distill_writes_a_run_folder(command, ask, tmp_path):
     assert found["metrics"].keys() == found["teacher_metrics"].keys() == found["intervals"].keys()
     assert 0 <= found["agreement"] <= 100
     assert found["cost"].keys() >= COST
+    assert found["cost"]["megabytes"] == (out / "model.safetensors").stat().st_size / 1e6
     table = pq.read_table(out / "predictions.parquet")
     assert table.num_rows == found["examples"] == 16
     columns = ["id", "label", "prediction", "probabilities", "teacher_prediction", "teacher_probabilities"]
@@ -76,7 +79,7 @@ def test_distill_writes_a_run_folder(command, ask, tmp_path):
     log = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert [line["terms"].keys() for line in log if "terms" in line] == [{"hard", "soft", "hidden"}] * 2
     assert all("term_gradient_norms" in line for line in log if "terms" in line)
-    card = (out / "student" / "README.md").read_text()
+    card = (out / "README.md").read_text()
     assert "layer-forward" in card and "accuracy" in card and "stillery distill --config" in card
     assert "copied from" in done.err and "layers 1, 2 as 1..2" in done.err
     # Progress is for people, on stderr; results are on stdout.
@@ -97,9 +100,9 @@ def test_a_narrower_student(command, ask, tmp_path, method):
     out = tmp_path / "run"
     done = command(*ask, "--method", method, "--layers", 2, "--width", 16, "--heads", 2, *SMALL, "--out", out)
     assert done.code == 0, done.err
-    made = config(out / "student")
+    made = config(out)
     assert (made["num_hidden_layers"], made["hidden_size"], made["num_attention_heads"]) == (2, 16, 2)
-    assert not [name for name in weights(out / "student") if "projection" in name]
+    assert not [name for name in weights(out) if "projection" in name]
 
 
 @pytest.mark.parametrize(
@@ -116,7 +119,7 @@ def test_a_narrower_student(command, ask, tmp_path, method):
 def test_layers_are_copied(command, ask, tiny_teacher, tmp_path, options, taken):
     done = command(*ask, *options, *unmoved(tmp_path))
     assert done.code == 0, done.err
-    student = tmp_path / "run" / "student"
+    student = tmp_path / "run"
     for place, source in enumerate(taken, start=1):
         assert torch.equal(layer(student, place), layer(tiny_teacher, source))
     assert f"layers {', '.join(map(str, taken))} as 1..{len(taken)}" in done.err
@@ -128,7 +131,7 @@ def test_random_initialisation_copies_nothing_and_follows_the_seed(command, ask,
             *ask, "--init", "random", "--layers", 1, "--seed", seed, *unmoved(tmp_path)[:-1], tmp_path / name
         )
         assert done.code == 0, done.err
-    made = [layer(tmp_path / name / "student", 1) for name in "abc"]
+    made = [layer(tmp_path / name, 1) for name in "abc"]
     assert torch.equal(made[0], made[1]) and not torch.equal(made[0], made[2])
     assert not any(torch.equal(made[0], layer(tiny_teacher, number)) for number in (1, 2, 3, 4))
 
@@ -137,14 +140,14 @@ def test_a_checkpoint_is_the_student(command, ask, make_bert, tmp_path):
     checkpoint = make_bert()
     done = command(*ask, "--init", checkpoint, *unmoved(tmp_path))
     assert done.code == 0, done.err
-    assert torch.equal(layer(tmp_path / "run" / "student", 2), layer(checkpoint, 2))
+    assert torch.equal(layer(tmp_path / "run", 2), layer(checkpoint, 2))
 
 
 def test_layers_come_from_another_pretrained_model(command, ask, make_bert, tmp_path):
     source = make_bert(num_hidden_layers=6)
     done = command(*ask, "--init-from", source, "--init", "even", "--layers", 2, *unmoved(tmp_path))
     assert done.code == 0, done.err
-    student = tmp_path / "run" / "student"
+    student = tmp_path / "run"
     assert torch.equal(layer(student, 1), layer(source, 3)) and torch.equal(layer(student, 2), layer(source, 6))
 
 
@@ -154,7 +157,7 @@ def test_the_teachers_head_is_reused(command, ask, tiny_teacher, tmp_path, head,
     done = command(*ask, "--layers", 2, "--head", head, *SMALL, "--lr", 0.01, "--out", out)
     assert done.code == 0, done.err
     name = "classifier.weight"
-    same = torch.equal(weights(out / "student")[name], weights(tiny_teacher)[name])
+    same = torch.equal(weights(out)[name], weights(tiny_teacher)[name])
     assert same != moves
     assert ("frozen" in done.err) != moves
 
@@ -163,7 +166,7 @@ def test_regression_from_scores_to_student(command, make_bert, scores, tmp_path)
     teacher, out = tmp_path / "teacher", tmp_path / "run"
     done = command("finetune", "--model", make_bert(), "--data", scores, *SMALL, "--out", teacher)
     assert done.code == 0, done.err
-    assert config(teacher / "student")["problem_type"] == "regression"
+    assert config(teacher)["problem_type"] == "regression"
     # A run folder is a teacher as it is.
     done = command("distill", "--teacher", teacher, "--data", scores, "--layers", 1, *SMALL, "--out", out)
     assert done.code == 0, done.err
@@ -172,19 +175,23 @@ def test_regression_from_scores_to_student(command, make_bert, scores, tmp_path)
     assert pq.read_table(out / "predictions.parquet")["label"].to_pylist()[0] is not None
 
 
-def test_the_student_loads_without_stillery(command, ask, tmp_path):
-    assert command(*ask, "--layers", 1, *SMALL, "--out", tmp_path / "run").code == 0
+def test_run_folders_load_without_stillery(command, make_bert, reviews, tmp_path):
+    teacher, small = tmp_path / "teacher", tmp_path / "small"
+    assert command("finetune", "--model", make_bert(), "--data", reviews, *SMALL, "--out", teacher).code == 0
+    asked = ("distill", "--teacher", teacher, "--data", reviews, "--layers", 1, *SMALL)
+    assert command(*asked, "--out", small).code == 0
     code = (
-        "import sys; from transformers import AutoModelForSequenceClassification, pipeline; "
-        f"folder = {str(tmp_path / 'run' / 'student')!r}; "
-        "student = AutoModelForSequenceClassification.from_pretrained(folder); "
-        "answer = pipeline('text-classification', model=folder)('a fine film')[0]['label']; "
-        "assert 'stillery' not in sys.modules; print(student.config.num_hidden_layers, answer)"
+        "import sys; from transformers import AutoModelForSequenceClassification, AutoTokenizer, pipeline\n"
+        "for folder in sys.argv[1:]:\n"
+        "    layers = AutoModelForSequenceClassification.from_pretrained(folder).config.num_hidden_layers\n"
+        "    words = AutoTokenizer.from_pretrained(folder).tokenize('a fine film')\n"
+        "    print(layers, *words, pipeline('text-classification', model=folder)('a fine film')[0]['label'])\n"
+        "assert 'stillery' not in sys.modules"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", code, teacher, small], capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    layers, answer = done.stdout.split()
-    assert layers == "1" and answer in ("negative", "positive")
+    for line, layers in zip(done.stdout.splitlines(), "21", strict=True):
+        assert line in (f"{layers} a fine film negative", f"{layers} a fine film positive")
 
 
 def test_a_finished_run_is_read_back(command, ask, tmp_path):

@@ -69,7 +69,7 @@ def test_a_term_with_all_the_gradient(command, tiny_teacher, reviews, tmp_path):
     )
     done = command(*asked(tiny_teacher, reviews, tmp_path / "off", *heavy, "--no-guards"))
     assert done.code == 0 and "of the gradient" not in done.err and "warnings" not in read(tmp_path / "off")
-    on, off = (load_file(tmp_path / name / "student" / "model.safetensors") for name in ("on", "off"))
+    on, off = (load_file(tmp_path / name / "model.safetensors") for name in ("on", "off"))
     assert on.keys() == off.keys() and all(torch.equal(on[name], off[name]) for name in on), "the same bits"
     again = command("distill", "--config", tmp_path / "off" / "run.toml", "--out", tmp_path / "again")
     assert again.code == 0 and "warnings" not in read(tmp_path / "again"), "the run file says so too"

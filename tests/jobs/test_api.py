@@ -18,7 +18,7 @@ def test_the_whole_job_from_python(tiny_teacher, reviews, tmp_path):
     teacher = stillery.finetune(model=tiny_teacher, out=tmp_path / "teacher", **small)
     run = stillery.distill(teacher=teacher.student, method="pkd", layers=2, options={"layers": "last"},
                            out=tmp_path / "small", **small)  # fmt: skip
-    assert run.student == tmp_path / "small" / "student"
+    assert run.student == tmp_path / "small"
     assert run.metrics == json.loads((tmp_path / "small" / "metrics.json").read_text())
     found = stillery.evaluate(run.out, data=reviews, split="test", against=teacher.out)
     assert {name: run.metrics[name] for name in found} == found

@@ -18,11 +18,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from stillery.atomic import remove_leftovers
+from stillery.errors import UserError
 from stillery.models.export import export
 from stillery.models.family import sizes
+from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.head import reuse_head
 from stillery.models.inputs import accepted_inputs
-from stillery.models.load import Loaded, load_classifier
+from stillery.models.load import Loaded, fingerprint, load_classifier
 from stillery.models.student import build
 from stillery.models.trace import trace
 
@@ -141,30 +143,56 @@ def test_only_the_students_own_weights_are_inside(
 
 def test_a_failed_export_leaves_nothing(make: Any, tmp_path: Path) -> None:
     with pytest.raises(OSError, match="no space left"):
-        export(make("bert"), Failing(), tmp_path / "student", "card")  # type: ignore[arg-type]
+        export(make("bert"), Failing(), tmp_path, "card")  # type: ignore[arg-type]
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_failed_export_leaves_the_older_one(make: Any, tokenizer: PreTrainedTokenizerBase, tmp_path: Path) -> None:
     folder = tmp_path / "student"
     export(make("bert"), tokenizer, folder, "older")
-    (folder / "stray.txt").touch()
+    (folder / "log.jsonl").write_text("of the run")
     before = {file.name: file.read_bytes() for file in folder.iterdir()}
     with pytest.raises(OSError, match="no space left"):
         export(make("bert", seed=1), Failing(), folder, "newer")  # type: ignore[arg-type]
     assert {file.name: file.read_bytes() for file in folder.iterdir()} == before
     export(make("bert", seed=1), tokenizer, folder, "newer")
     assert (folder / "README.md").read_text(encoding="utf-8") == "newer"
-    assert not (folder / "stray.txt").exists()
+    assert (folder / "log.jsonl").read_text(encoding="utf-8") == "of the run"
+    assert {path.name for path in folder.iterdir()} == before.keys()
     assert [path.name for path in tmp_path.iterdir()] == ["student"]
 
 
 def test_a_killed_export_leaves_no_student(tmp_path: Path) -> None:
-    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path / "student")], capture_output=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", _KILLED, str(tmp_path)], capture_output=True, timeout=120)
     assert done.returncode == -signal.SIGKILL, done.stderr
-    assert not (tmp_path / "student").exists()
+    assert not [path for path in tmp_path.iterdir() if ".stillery-part-" not in path.name]
     remove_leftovers(tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("stopped_at", ["README.md", "model.safetensors", "config.json"])
+def test_an_export_over_an_older_one_is_no_model_until_it_is_whole(
+    make: Any, tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stopped_at: str
+) -> None:
+    older, newer = (make("bert", vocab_size=30522, seed=seed) for seed in (0, 1))
+    export(older, tokenizer, tmp_path, "older")
+    names = {path.name for path in tmp_path.iterdir()}
+    replace = Path.replace
+
+    def stop(path: Path, place: Path) -> Path:
+        if place == tmp_path / stopped_at:
+            raise KeyboardInterrupt
+        return replace(path, place)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", stop)
+        with pytest.raises(KeyboardInterrupt):
+            export(newer, tokenizer, tmp_path, "newer")
+    with pytest.raises(UserError, match=r"no config\.json"):
+        load_classifier(str(tmp_path))
+    export(newer, tokenizer, tmp_path, "newer")
+    assert {path.name for path in tmp_path.iterdir()} == names
+    assert fingerprint(load_classifier(str(tmp_path))) == weights_fingerprint(newer)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no umask")
@@ -189,8 +217,8 @@ def test_an_export_that_finds_no_room_names_the_folder(
     resource.setrlimit(resource.RLIMIT_FSIZE, (5000, before[1]))
     try:
         with pytest.raises(OSError, match="File too large") as full:
-            export(make("bert"), tokenizer, tmp_path / "student", "card")
+            export(make("bert"), tokenizer, tmp_path, "card")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    assert full.value.filename == str(tmp_path / "student")
+    assert full.value.filename == str(tmp_path)
     assert list(tmp_path.iterdir()) == []

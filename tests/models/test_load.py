@@ -51,16 +51,28 @@ def test_a_whole_checkpoint_loads(folder: Path) -> None:
     assert load_encoder(str(folder)).missing == frozenset()
 
 
-def test_a_run_folder_is_its_student(folder: Path, tmp_path: Path) -> None:
+def test_a_run_folder_of_before_is_its_student(folder: Path, tmp_path: Path) -> None:
     run = tmp_path / "run"
     shutil.copytree(folder, run / "student")
     assert model_folder(str(run)) == str(run / "student")
     assert fingerprint(load_classifier(str(run))) == fingerprint(load_classifier(str(folder)))
 
 
-def test_an_unfinished_run(tmp_path: Path) -> None:
-    (tmp_path / "run.toml").touch()
-    assert "--resume" in fault_of(load_classifier, tmp_path)
+def test_an_unfinished_run(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "run.toml").touch()
+    assert "--resume" in fault_of(load_classifier, run)
+    # A run inside it is a run of its own, whatever it is called.
+    shutil.copytree(folder, run / "student")
+    (run / "student" / "run.toml").touch()
+    assert "--resume" in fault_of(load_classifier, run)
+    assert model_folder(str(run / "student")) == str(run / "student")
+
+
+def test_the_old_place_in_a_new_run_folder(folder: Path) -> None:
+    (folder / "run.toml").touch()
+    assert fault_of(load_classifier, folder / "student").endswith(f"the model of this run lies in {folder} itself")
 
 
 @pytest.mark.parametrize("load", LOADERS)

@@ -66,7 +66,7 @@ def test_killed_again_and_again(undisturbed: Path, tiny_teacher: Path, reviews: 
     assert list((out / "checkpoints").glob("step-*"))
     finish(command(tiny_teacher, reviews, out, "--resume"))
 
-    ours, theirs = (load_file(run / "student" / "model.safetensors") for run in (out, undisturbed))
+    ours, theirs = (load_file(run / "model.safetensors") for run in (out, undisturbed))
     assert ours.keys() == theirs.keys()
     for name, value in theirs.items():
         assert torch.equal(ours[name], value), name
@@ -80,7 +80,7 @@ def test_killed_again_and_again(undisturbed: Path, tiny_teacher: Path, reviews: 
 
 
 def test_resuming_a_finished_run_does_nothing(undisturbed: Path, tiny_teacher: Path, reviews: Path) -> None:
-    weights = undisturbed / "student" / "model.safetensors"
+    weights = undisturbed / "model.safetensors"
     before = weights.stat().st_mtime_ns
     done = subprocess.run(command(tiny_teacher, reviews, undisturbed, "--resume"), capture_output=True, text=True)
     assert done.returncode == 0

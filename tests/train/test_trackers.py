@@ -138,7 +138,8 @@ def test_tensorboard_has_what_the_log_has(option: tuple[str, ...], asked: list[s
     assert done.returncode == 0, done.stderr
     assert len(logged(out)) > 12 and close(shown(out), logged(out))
     assert {path.name for path in out.iterdir()} == {
-        "log.jsonl", "metrics.json", "predictions.parquet", "run.toml", "student", "tensorboard"
+        "README.md", "config.json", "log.jsonl", "metrics.json", "model.safetensors", "predictions.parquet", "run.toml",
+        "tensorboard", "tokenizer.json", "tokenizer_config.json",
     }  # fmt: skip
 
 

@@ -80,7 +80,7 @@ def assert_alike(one: Path, other: Path, *, after: int = 0) -> None:
     for mine, theirs in zip(*logs, strict=True):
         # A divergence of nearly nothing is rounding.
         assert theirs["terms"] == pytest.approx(mine["terms"], rel=2e-4, abs=5e-6), (one.name, mine["step"])
-    weights, others = (load_file(out / "student" / "model.safetensors") for out in (one, other))
+    weights, others = (load_file(out / "model.safetensors") for out in (one, other))
     # Attention does not change with a bias of its keys: that one's gradient is rounding alone, and so are its steps.
     for name, value in ((name, value) for name, value in weights.items() if not name.endswith("key.bias")):
         # Adam scales a rare word's gradient up even where it is rounding; a tenth of a step is what that may come to.

@@ -1,4 +1,4 @@
-"""The end of a run: score the model, write student, predictions and metrics, and clear the checkpoints away."""
+"""The end of a run: score the model, write model, predictions and metrics, and clear the checkpoints away."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from stillery.jobs.custom_metric import with_metrics
 from stillery.jobs.kinds.base import Answers, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared
 from stillery.jobs.result import Result
-from stillery.jobs.run_folder import write_json
+from stillery.jobs.run_folder import mark_finished
 from stillery.models.export import export
 from stillery.models.load import Loaded
 from stillery.models.projected_head import folded
@@ -51,12 +51,12 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         run=prepared.run, data=f"{splits.source} ({splits.note})" if splits.note else splits.source,
         origin=prepared.origin, paper=prepared.paper, start=start, layers=layer_counts(model.config), **own.card,
     )  # fmt: skip
-    export(model, prepared.tokenizer, out / "student", card(facts, metrics), own.ends)
+    export(model, prepared.tokenizer, out, card(facts, metrics), own.ends)
     if teacher is not None:
         teacher.model.cpu()
     metrics["cost"] = cost(
         model,
-        out / "student",
+        out,
         _one_by_one(tokenised, kind.latency_examples),
         length=prepared.encoding.max_length,
         train_seconds=outcome.seconds,
@@ -69,9 +69,9 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     if start is not None:
         metrics["start"] = start
     kind.write_answers(out / "predictions.parquet", scored, student, theirs)
-    write_json(out / "metrics.json", metrics)
+    mark_finished(out, metrics)
     discard(out)
-    return Result(out=out, student=out / "student", metrics=metrics)
+    return Result(out=out, student=out, metrics=metrics)
 
 
 def _evaluation(prepared: Prepared, scored: Scored, answers: tuple[Answers, Answers | None]) -> dict[str, Any]:

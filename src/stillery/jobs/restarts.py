@@ -10,13 +10,13 @@ from typing import Any
 
 from accelerate import PartialState
 
-from stillery.atomic import atomic_file, atomic_folder
+from stillery.atomic import atomic_file, atomic_files
 from stillery.jobs.config.settings import Asked, Finetune, RestartSettings
 from stillery.jobs.config.step_size import for_processes
-from stillery.jobs.finish import Result
 from stillery.jobs.prepared import Prepared
+from stillery.jobs.result import Result
 from stillery.jobs.run import carry_out
-from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
+from stillery.jobs.run_folder import begin, is_done, mark_finished, model_files, read_back
 from stillery.progress import say
 
 __all__ = ["until_it_learns"]
@@ -38,7 +38,7 @@ def until_it_learns(
     whole = for_processes(dataclasses.replace(first.run, restart=run.restart), PartialState().num_processes)
     if is_done(out, whole, resume=resume):
         say(f"{out}: this run is finished already; nothing to do")
-        return Result(out=out, student=out / "student", metrics=read_metrics(out))
+        return read_back(out)
     main = PartialState().is_main_process
     if main:
         first.from_python.keep()
@@ -58,7 +58,7 @@ def until_it_learns(
     if main:
         _keep_best(tries, out)
     PartialState().wait_for_everyone()
-    return Result(out=out, student=out / "student", metrics=read_metrics(out))
+    return read_back(out)
 
 
 def _on_dev(result: Result) -> float:
@@ -75,15 +75,17 @@ def _keep_best(tries: Sequence[tuple[int, Result]], out: Path) -> None:
         {"seed": number, "dev": _on_dev(result), "collapsed": result.metrics.get("collapsed", False)}
         for number, result in tries
     ]
-    with atomic_folder(out / "student") as part:
-        shutil.copytree(best.student, part, dirs_exist_ok=True)
+    with atomic_files(out, last="config.json") as part:
+        for path in model_files(best.out):
+            copy = shutil.copytree if path.is_dir() else shutil.copy
+            copy(path, part / path.name)
         card = part / "README.md"
         card.write_text(_with_restarts(card.read_text(encoding="utf-8"), record, seed), encoding="utf-8")
     for name in _FILES:
         if (best.out / name).is_file():
             with atomic_file(out / name) as file:
                 shutil.copyfile(best.out / name, file)
-    write_json(out / "metrics.json", best.metrics | {"restarts": record, "kept_seed": seed})
+    mark_finished(out, best.metrics | {"restarts": record, "kept_seed": seed})
 
 
 def _with_restarts(card: str, record: Sequence[dict[str, Any]], seed: int) -> str:

@@ -22,6 +22,7 @@ __all__ = ["Result", "as_frame"]
 class Result:
     """A finished run: its folder, the folder of the model it made, and its metrics.
 
+    The two folders are one, unless a version of before made the run, which put the model into `student` in its folder.
     The model, its tokenizer and its predictions are read from the folder when they are first asked for.
     """
 

@@ -17,10 +17,11 @@ from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.custom_metric import check_metric, with_metric
-from stillery.jobs.finish import Result, finish
+from stillery.jobs.finish import finish
 from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.recipe import check_steps
-from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
+from stillery.jobs.result import Result
+from stillery.jobs.run_folder import begin, is_done, read_back, write_json
 from stillery.jobs.student_start import keep_start, kept_start
 from stillery.models.family import stack_sizes
 from stillery.progress import console, say
@@ -56,7 +57,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False, end: End =
         if accelerator.is_main_process:
             # The process may have been killed between its last output and its cleaning up.
             discard(out)
-        return Result(out=out, student=out / "student", metrics=read_metrics(out))
+        return read_back(out)
     _check_processes(prepared, accelerator.num_processes)
     for line in prepared.summary():
         say(line)
@@ -92,7 +93,7 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False, end: End =
     if accelerator.is_main_process:
         result = end(out, prepared, data, objective.student, outcome)
     accelerator.wait_for_everyone()
-    return result or Result(out=out, student=out / "student", metrics=read_metrics(out))
+    return result or read_back(out)
 
 
 def _accelerator(run: Finetune | Distill) -> Accelerator:

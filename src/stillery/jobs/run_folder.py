@@ -8,17 +8,29 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.atomic import atomic_file, remove_leftovers
+from stillery.atomic import atomic_file, remove_leftovers, remove_whole
 from stillery.errors import UserError
 from stillery.jobs.config.run_file import read_toml, to_toml, values_of
 from stillery.jobs.config.run_paths import comparable, named_in_full
 from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
 from stillery.jobs.output_paths import check_folder
+from stillery.jobs.result import Result
+from stillery.models.locate import model_in, old_place
 from stillery.progress import say
 from stillery.setting import option_name
 
-__all__ = ["begin", "check_place", "finished", "is_done", "read_metrics", "write_json"]
+__all__ = [
+    "begin",
+    "check_place",
+    "finished",
+    "is_done",
+    "mark_finished",
+    "model_files",
+    "read_back",
+    "read_metrics",
+    "write_json",
+]
 
 _DEFAULTS = {
     item.name: item.default
@@ -32,9 +44,16 @@ _NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python
 """What may differ between a run and the one that goes on with it."""
 
 
+_NO_MODEL = {
+    "run.toml", "metrics.json", "log.jsonl", "predictions.parquet", "conditions.json", "similarity.json", "start.json",
+    "trackers.json", "checkpoints", "given", "tensorboard",
+}  # fmt: skip
+"""What a run folder holds beside the model."""
+
+
 def finished(out: Path) -> bool:
     """Whether the folder holds a run that ran to its end."""
-    return (out / "metrics.json").is_file() and (out / "student" / "config.json").is_file()
+    return (out / "metrics.json").is_file() and model_in(out) is not None
 
 
 def check_place(out: Path) -> None:
@@ -138,6 +157,29 @@ def write_json(path: Path, value: Mapping[str, Any]) -> None:
     _write_text(path, json.dumps(value, indent=2) + "\n")
 
 
+def mark_finished(out: Path, metrics: Mapping[str, Any]) -> None:
+    """Write the metrics of a run whose model is written: from now on it is finished."""
+    before = old_place(out)
+    # This run has exported its model already, as a run of before, and was then stopped.
+    if before is not None and "stillery" in _card(before):
+        remove_whole(before)
+    write_json(out / "metrics.json", metrics)
+
+
+def _card(folder: Path) -> str:
+    try:
+        return (folder / "README.md").read_text(encoding="utf-8")
+    except OSError:
+        return ""
+
+
+def model_files(out: Path) -> list[Path]:
+    """The files, and folders of files, of a finished run's model."""
+    folder = model_in(out)
+    assert folder is not None
+    return [path for path in folder.iterdir() if path.name not in _NO_MODEL and not path.name.startswith(".")]
+
+
 def read_metrics(out: Path) -> dict[str, Any]:
     """The metrics of a finished run."""
     try:
@@ -145,3 +187,8 @@ def read_metrics(out: Path) -> dict[str, Any]:
     except ValueError as error:
         raise UserError(f"{out / 'metrics.json'}: not as a run writes it ({error}); copy the run again") from None
     return metrics if isinstance(metrics, dict) else {}
+
+
+def read_back(out: Path) -> Result:
+    """The result of a finished run."""
+    return Result(out=out, student=model_in(out) or out, metrics=read_metrics(out))

@@ -1,4 +1,4 @@
-"""Export a student as a checkpoint folder, which appears whole or not at all."""
+"""Export a student as a checkpoint, which appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.atomic import atomic_folder
+from stillery.atomic import atomic_files
 from stillery.models.custom_head import write_custom
 from stillery.models.full_disk import saving
 from stillery.models.kv_cache import cache_is_too_shallow
@@ -24,11 +24,12 @@ def export(
 ) -> None:
     """Write config, safetensors weights, tokenizer and model card of a student, so that transformers alone loads it.
 
+    They are put among what the folder holds already; `config.json` comes last, and a folder without it is no model.
     A model that generates text keeps its generation config, with `ends` as its end tokens; where transformers makes a
     KV cache with too few layers, caching is turned off, which is slower. A projector is folded into the head on a copy.
     A model whose head cannot be folded is written in a form that only stillery loads (`stillery.models.custom_head`).
     """
-    with quiet(), saving(folder), atomic_folder(folder) as part:
+    with quiet(), saving(folder), atomic_files(folder, last="config.json") as part:
         if is_custom(model):
             write_custom(model, part)
         else:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from stillery.errors import UserError
 
-__all__ = ["PACKAGED", "Packaged", "check_weights", "model_folder"]
+__all__ = ["PACKAGED", "Packaged", "check_weights", "model_folder", "model_in", "old_place", "run_in"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,8 +53,29 @@ def _packaged_folder(name: str) -> Path:
     return folder
 
 
+def model_in(folder: Path) -> Path | None:
+    """Where the model of a model folder or a run folder lies: in itself, or in its old place; None without a model."""
+    return folder if (folder / "config.json").is_file() else old_place(folder)
+
+
+def old_place(run: Path) -> Path | None:
+    """The folder `student` of a run folder, where runs of before put the model; None where there is none."""
+    place = run / "student"
+    # A run of that name inside another one is a run of its own.
+    return place if (place / "config.json").is_file() and not (place / "run.toml").is_file() else None
+
+
+def run_in(model: str) -> Path | None:
+    """The run folder that a model lies in; None of a model that no run made."""
+    folder = Path(model).expanduser()
+    if (folder / "run.toml").is_file() and model_in(folder) is not None:
+        return folder
+    run = folder.parent
+    return run if (run / "run.toml").is_file() and old_place(run) == folder else None
+
+
 def model_folder(name: str) -> str:
-    """The folder of a model: its own, `student` in a run folder, that in a package; or else its name on the hub."""
+    """The folder of a model: its own, a run folder, that in a package; or else its name on the hub."""
     if not name.strip():
         raise UserError("the model's name is empty: give a folder or a name")
     path = Path(name).expanduser()
@@ -65,15 +86,15 @@ def model_folder(name: str) -> str:
     except OSError as error:
         raise UserError(f"{name}: {error.strerror}") from None
     if is_folder:
-        if (path / "config.json").is_file():
-            return str(path)
-        if (path / "student" / "config.json").is_file():
-            return str(path / "student")
+        if (found := model_in(path)) is not None:
+            return str(found)
         if (path / "run.toml").is_file():
             raise UserError(f"{name}: this run is not finished, so it holds no model yet; continue it with --resume")
         raise UserError(f"{name}: no config.json in this folder, so it holds no model")
     if name in PACKAGED:
         return str(_packaged_folder(name))
+    if path.name == "student" and run_in(str(path.parent)) is not None:
+        raise UserError(f"{name}: no such folder; the model of this run lies in {path.parent} itself")
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
         raise UserError(f"{name}: no such folder")
     return name

@@ -27,6 +27,7 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.jobs.config.step_size import CUT
+from stillery.models.locate import run_in
 from stillery.progress import say
 from stillery.setting import Named, make, option_name
 from stillery.train.settings import Storing
@@ -135,11 +136,8 @@ def trained_on(model: str) -> Path | None:
 
 def run_of(model: str) -> dict[str, Any]:
     """The run file that lies beside a model; empty where there is none."""
-    for folder in (Path(model), Path(model).parent):
-        written = folder / "run.toml"
-        if written.is_file() and (folder / "student").is_dir():
-            return read_toml(written)
-    return {}
+    folder = run_in(model)
+    return {} if folder is None else read_toml(folder / "run.toml")
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
