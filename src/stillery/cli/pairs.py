@@ -108,7 +108,7 @@ def _of_models(request: _Request) -> Found:
     """The recipe for a teacher and a student of it."""
     from stillery.errors import UserError
     from stillery.jobs.config.settings import DataSettings, StudentSettings
-    from stillery.jobs.model_pairs import meeting
+    from stillery.jobs.first_checks import check_scoring
     from stillery.progress import say
 
     if request.kind is not None or request.teacher_decoder_layers is not None:
@@ -123,6 +123,9 @@ def _of_models(request: _Request) -> Found:
     if request.data is not None or request.task is not None:
         texts = DataSettings(data=None if request.data is None else str(request.data), task=request.task)
     assert request.teacher is not None
+    check_scoring((request.teacher,), request.data)
+    from stillery.jobs.model_pairs import meeting
+
     found = meeting(request.teacher, student, request.asked, texts, request.clock)
     for note in found.notes:
         say(note)

@@ -14,6 +14,7 @@ from stillery.atomic import atomic_file, atomic_folder
 from stillery.jobs.config.settings import Asked, Finetune, RestartSettings
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.finish import Result
+from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Prepared
 from stillery.jobs.run import carry_out
 from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
@@ -31,16 +32,19 @@ def until_it_learns(
     prepare: Callable[[Asked[Finetune], Path], Prepared],
     *,
     resume: bool = False,
+    overwrite: bool = False,
 ) -> Result:
     """Run seed after seed, each in a folder of its own inside `out`; the best one's model becomes that of `out`."""
     run = asked.run
     assert isinstance(first.run, Finetune)
     whole = for_processes(dataclasses.replace(first.run, restart=run.restart), PartialState().num_processes)
-    if is_done(out, whole, resume=resume):
+    if not overwrite and is_done(out, whole, resume=resume):
         say(f"{out}: this run is finished already; nothing to do")
         return Result(out=out, student=out / "student", metrics=read_metrics(out))
     main = PartialState().is_main_process
     if main:
+        if overwrite:
+            remove_run(out)
         first.from_python.keep()
         begin(out, whole)
     PartialState().wait_for_everyone()

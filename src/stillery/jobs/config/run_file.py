@@ -27,6 +27,7 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.jobs.config.step_size import CUT
+from stillery.near_names import missing_file
 from stillery.progress import say
 from stillery.setting import Named, make, option_name
 from stillery.train.settings import Storing
@@ -194,7 +195,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"no such file: {path}") from None
+        raise missing_file(path) from None
     except IsADirectoryError:
         inside = path / "run.toml"
         cure = f"give {inside}" if inside.is_file() else "give a run file, such as the run.toml of a run folder"
