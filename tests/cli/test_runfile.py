@@ -141,7 +141,13 @@ def test_what_needs_no_model_is_reported_together_then_all_the_rest(command, tin
         *("distill", "--teacher", tiny_teacher, "--data", tmp_path / "nowhere.csv", "--lr", 0, *shape),
         *("--method", "nope", "--max-length", 1, "--out", tiny_teacher),
     )
-    first = ("--lr is 0.0", "--max-length is 1", "no such file", "unknown method 'nope'", "is not empty and holds no run")
+    first = (
+        "--lr is 0.0",
+        "--max-length is 1",
+        "no such file",
+        "unknown method 'nope'",
+        "is not empty and holds no run",
+    )
     assert done.code == 2 and len(done.err.splitlines()) == len(first)
     assert all(words in done.err for words in first), done.err
     done = command("distill", "--teacher", tiny_teacher, "--data", reviews, *shape, "--out", tmp_path / "out")
