@@ -152,12 +152,12 @@ def test_a_failure_on_the_way_leaves_what_was_there(command, tiny_teacher, revie
 
 
 def test_overwrite_in_python(run, tiny_teacher, reviews):
-    asked = {"teacher": tiny_teacher, "data": [{"text": "good", "label": "positive"}] * 3, "layers": 2, "out": run}
+    asked = {"teacher": tiny_teacher, "data": reviews, "layers": 2, "max_steps": 1, "out": run}
     with pytest.raises(UserError, match="holds another run"):
-        stillery.distill(**(asked | {"data": reviews}), max_steps=1)
+        stillery.distill(**asked)
     with pytest.raises(UserError, match="--overwrite begins anew and --resume goes on"):
-        stillery.distill(**(asked | {"data": reviews}), overwrite=True, resume=True)
-    result = stillery.distill(**(asked | {"data": reviews}), max_steps=1, overwrite=True)
+        stillery.distill(**asked, overwrite=True, resume=True)
+    result = stillery.distill(**asked, overwrite=True)
     assert result.metrics["training"]["steps"] == 1
     predictions = run.parent / "new.csv"
     assert stillery.predict(result, data=reviews, out=predictions) == 160

@@ -87,6 +87,11 @@ def test_where_submissions_and_new_labels_go_is_looked_at_first(command, make_be
     (tmp_path / "file").write_text("x")
     done = command("evaluate", model, "--task", "rte", "--data-dir", rte, "--submission", tmp_path / "file" / "glue")
     assert done.code == 2 and "is a file; give a folder" in done.err
+    (tmp_path / "RTE.tsv").write_text("years of work")
+    done = command("evaluate", model, "--task", "rte", "--data-dir", rte, "--submission", tmp_path)
+    assert done.code == 2 and f"--submission: {tmp_path / 'RTE.tsv'} is there already" in done.err
+    with pytest.raises(AssertionError, match="before the place"):
+        command("evaluate", model, "--task", "rte", "--data-dir", rte, "--submission", tmp_path, "--overwrite")
     data = write_csv(tmp_path / "in.csv", ("text",), [("some text",)])
     done = command("predict", model, "--data", data, "--out", tmp_path / "out.xlsx")
     assert done.code == 2 and "out.xlsx" in done.err

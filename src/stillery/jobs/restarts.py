@@ -42,6 +42,8 @@ def until_it_learns(
         say(f"{out}: this run is finished already; nothing to do")
         return Result(out=out, student=out / "student", metrics=read_metrics(out))
     main = PartialState().is_main_process
+    # Every process has looked at the folder before the first one changes it.
+    PartialState().wait_for_everyone()
     if main:
         if overwrite:
             remove_run(out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from fnmatch import fnmatch
 from functools import partial
@@ -95,7 +96,7 @@ def _small_files(name: str) -> Path:
 def fetch_weights(name: str) -> None:
     """Download the weights of a hub model that are not in the cache yet; of any other model there is nothing to do."""
     folder = _folders.get(name)
-    if folder is None or any(folder.glob("*.safetensors")):
+    if folder is None or _has_weights(folder):
         return
     try:
         ask(partial(_weights, name, folder), growing=_cache_of(name), patience=_WEIGHTS_PATIENCE)
@@ -105,6 +106,15 @@ def fetch_weights(name: str) -> None:
         raise
     except Exception as error:
         raise _refused(name, error) from None
+
+
+def _has_weights(folder: Path) -> bool:
+    """Whether all weights are there, which may be in several files."""
+    try:
+        index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
+        return all((folder / file).is_file() for file in set(index["weight_map"].values()))
+    except (OSError, ValueError, KeyError, AttributeError):
+        return any((folder / file).is_file() for file in ("model.safetensors", "student.safetensors"))
 
 
 def _weights(name: str, folder: Path) -> None:
