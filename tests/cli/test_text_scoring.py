@@ -213,7 +213,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleus_own_command(command, t5, tmp_path
         near, far = json.loads(line)["output"] + " w5 w6", f"w{len(line) % 7} w8"
         row["target"] = [near, far] if int(row["source"].split()[0][1:]) % 3 else [far, near]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = command(*asked, "--predictions", out, "--json")
+    done = command(*asked, "--predictions", out, "--overwrite", "--json")
     assert done.code == 0, done.err
     written = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["references"] for row in written] == [row["target"] for row in rows]

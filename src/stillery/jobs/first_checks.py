@@ -34,12 +34,16 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
             check_place(out)
             if overwrite:
                 check_replaceable(out, run)
-    _check_data(run.data, errors)
-    models: list[tuple[str | None, str | None]] = [(None, run.teacher if isinstance(run, Distill) else run.model)]
+    if asked.clear("data"):
+        _check_data(run.data, errors)
+    models: list[tuple[str | None, str | None]] = []
+    # Of what is wrong already, nothing more is said.
+    if asked.clear("teacher", "model"):
+        models.append((None, run.teacher if isinstance(run, Distill) else run.model))
     if isinstance(run, Distill):
         models += _more_models(run, errors)
         _check_method(run, asked, errors)
-        if run.method.ild_data is not None:
+        if run.method.ild_data is not None and asked.clear("ild_data"):
             _check_file(Path(run.method.ild_data), errors)
     _check_models([(option, name) for option, name in models if name], errors)
 
