@@ -118,6 +118,7 @@ def distill(
     cache_dtype: str = "auto",
     config: StrPath | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     checkpoint_every: int = 500,
     log_every: int = 20,
     grad_norms: bool = False,
@@ -257,6 +258,7 @@ def distill(
     Output:
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
+        overwrite: Replace an earlier run in out, as soon as this one begins.
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
@@ -299,6 +301,7 @@ def evaluate(
     batch_size: int = 64,
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """Score a model on labelled examples, with 95% intervals, and beside its teacher.
 
@@ -356,6 +359,7 @@ def evaluate(
     Output:
         predictions: File for every example and what the model made of it.
         submission: Folder for predictions on a GLUE task's test split, in the leaderboard's format.
+        overwrite: Replace files of predictions and submission.
     """
 
 def finetune(
@@ -415,6 +419,7 @@ def finetune(
     graph: str = "auto",
     config: StrPath | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     checkpoint_every: int = 500,
     log_every: int = 20,
     grad_norms: bool = False,
@@ -502,6 +507,7 @@ def finetune(
     Output:
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
+        overwrite: Replace an earlier run in out, as soon as this one begins.
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
@@ -532,6 +538,7 @@ def predict(
     no_repeat_ngram: int | None = None,
     early_stopping: bool | None = None,
     batch_size: int = 64,
+    overwrite: bool = False,
 ) -> Any:
     """Add a model's predictions to texts: labels and probabilities, or the texts that it generates.
 
@@ -570,6 +577,9 @@ def predict(
 
     Speed:
         batch_size: Texts at a time.
+
+    Output:
+        overwrite: Replace the file in out, once all rows are written.
     """
 
 def score(
@@ -606,6 +616,7 @@ def score(
     batch_size: int = 64,
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
+    overwrite: bool = False,
 ) -> dict[str, Any]:
     """The old name of `stillery.evaluate`, which does the same.
 
@@ -660,4 +671,5 @@ def score(
     Output:
         predictions: File for every example and what the model made of it.
         submission: Folder for predictions on a GLUE task's test split, in the leaderboard's format.
+        overwrite: Replace files of predictions and submission.
     """

@@ -18,7 +18,7 @@ SORTED = {
     "distill": [*Panel],
     "finetune": [panel for panel in Panel if panel not in (Panel.STUDENT, Panel.METHOD)],
     "evaluate": [Panel.FIRST, Panel.DATA, Panel.GENERATION, Panel.SPEED, Panel.OUTPUT],
-    "predict": [Panel.FIRST, Panel.DATA, Panel.GENERATION, Panel.SPEED],
+    "predict": [Panel.FIRST, Panel.DATA, Panel.GENERATION, Panel.SPEED, Panel.OUTPUT],
 }
 TEN = ["teacher", "data", "task", "layers", "init", "method", "epochs", "lr", "preset", "out"]
 

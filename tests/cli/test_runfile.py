@@ -110,8 +110,7 @@ def test_paths_in_a_run_file_are_relative_to_it(command, tiny_teacher, reviews, 
 def test_all_faults_of_a_run_file_are_reported_together(command, tiny_teacher, tmp_path):
     file = tmp_path / "run.toml"
     file.write_text(
-        f'teacher = "{tiny_teacher}"\ndata = "nowhere.csv"\nmethod = "layer-foward"\nlayers = 9\n'
-        "width = 30\nheads = 4\n"
+        f'teacher = "{tiny_teacher}"\ndata = "nowhere.csv"\nmethod = "layer-foward"\n'
         'batchsize = 8\nlr = "fast"\nkeep = "worst"\nepochs = 1.5\ncopy_layers = [0]\nregression = "no"\n'
         "temperature = 0\nseed = true\n"
     )
@@ -129,22 +128,32 @@ def test_all_faults_of_a_run_file_are_reported_together(command, tiny_teacher, t
         "temperature is 0.0: it must be more than 0",
         "seed is True: give a whole number",
         "unknown method 'layer-foward': did you mean 'layer-forward'?",
-        "width 30 is not divisible by 4 heads",
+        "no such file: nowhere.csv",
     ]
     for words in wanted:
         assert any(words in line for line in said), (words, done.err)
     assert any(line.startswith(f"stillery: {file}: lr") for line in said)
 
 
-def test_files_and_shapes_are_checked_beside_wrong_settings(command, tiny_teacher, tmp_path):
+def test_what_needs_no_model_is_reported_together_then_all_the_rest(command, tiny_teacher, reviews, tmp_path):
+    shape = ("--layers", 9, "--width", 30, "--heads", 4, "--text", "txt")
     done = command(
-        *("distill", "--teacher", tiny_teacher, "--data", tmp_path / "nowhere.csv", "--layers", 9, "--lr", 0),
-        *("--method", "nope", "--max-length", 1, "--width", 30, "--heads", 4, "--out", tiny_teacher),
+        *("distill", "--teacher", tiny_teacher, "--data", tmp_path / "nowhere.csv", "--lr", 0, *shape),
+        *("--method", "nope", "--max-length", 1, "--out", tiny_teacher),
     )
-    assert done.code == 2
-    for words in ("--lr is 0.0", "--max-length is 1", "no such file", "--layers 9", "unknown method 'nope'",
-                  "width 30 is not divisible", "is not empty and holds no run"):  # fmt: skip
-        assert words in done.err, (words, done.err)
+    first = (
+        "--lr is 0.0",
+        "--max-length is 1",
+        "no such file",
+        "unknown method 'nope'",
+        "is not empty and holds no run",
+    )
+    assert done.code == 2 and len(done.err.splitlines()) == len(first)
+    assert all(words in done.err for words in first), done.err
+    done = command("distill", "--teacher", tiny_teacher, "--data", reviews, *shape, "--out", tmp_path / "out")
+    then = ("--layers 9", "width 30 is not divisible", "'txt'")
+    assert done.code == 2 and len(done.err.splitlines()) == len(then)
+    assert all(words in done.err for words in then), done.err
 
 
 def test_the_file_of_another_job_is_one_line(command, run, tmp_path):

@@ -87,6 +87,11 @@ def test_where_submissions_and_new_labels_go_is_looked_at_first(command, make_be
     (tmp_path / "file").write_text("x")
     done = command("evaluate", model, "--task", "rte", "--data-dir", rte, "--submission", tmp_path / "file" / "glue")
     assert done.code == 2 and "is a file; give a folder" in done.err
+    (tmp_path / "RTE.tsv").write_text("years of work")
+    done = command("evaluate", model, "--task", "rte", "--data-dir", rte, "--submission", tmp_path)
+    assert done.code == 2 and f"--submission: {tmp_path / 'RTE.tsv'} is there already" in done.err
+    with pytest.raises(AssertionError, match="before the place"):
+        command("evaluate", model, "--task", "rte", "--data-dir", rte, "--submission", tmp_path, "--overwrite")
     data = write_csv(tmp_path / "in.csv", ("text",), [("some text",)])
     done = command("predict", model, "--data", data, "--out", tmp_path / "out.xlsx")
     assert done.code == 2 and "out.xlsx" in done.err
@@ -208,7 +213,7 @@ def test_bleu_and_chrf_are_those_of_sacrebleus_own_command(command, t5, tmp_path
         near, far = json.loads(line)["output"] + " w5 w6", f"w{len(line) % 7} w8"
         row["target"] = [near, far] if int(row["source"].split()[0][1:]) % 3 else [far, near]
     data.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    done = command(*asked, "--predictions", out, "--json")
+    done = command(*asked, "--predictions", out, "--overwrite", "--json")
     assert done.code == 0, done.err
     written = [json.loads(line) for line in out.read_text().splitlines()]
     assert [row["references"] for row in written] == [row["target"] for row in rows]

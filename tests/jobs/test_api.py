@@ -42,7 +42,6 @@ def test_faults_are_exceptions_with_all_lines(tiny_teacher, tmp_path):
         "layer is not a setting: did you mean 'layers'?",
         "lr is 0.0: it must be more than 0",
         "no such file: nowhere.csv",
-        "--layers is not given: how many of the teacher's 4 layers should the student have?",
     )
     assert not (tmp_path / "x").exists()
     with pytest.raises(UserError, match="neither data"):

@@ -41,10 +41,11 @@ def test_a_wrong_keyword_leads_to_the_right_one(name: str, tmp_path: Path) -> No
 
 def test_the_key_of_a_run_file_does_too(tmp_path: Path) -> None:
     file = tmp_path / "run.toml"
-    file.write_text('teacher = "t"\ndata = "d.csv"\nlearning_rate = 0.1\n', encoding="utf-8")
+    file.write_text('teacher = "t"\ndata = "d.csv"\nlearning_rate = 0.1\noverwrite = true\n', encoding="utf-8")
     with pytest.raises(UserError) as raised:
         stillery.distill(config=file, out=tmp_path / "x")
     assert f"{file}: learning_rate is not a setting: it is called lr here" in raised.value.lines
+    assert any("overwrite is not a setting: a run file never replaces a run" in line for line in raised.value.lines)
 
 
 def test_evaluate_and_predict_lead_there_too(tiny_teacher: Path, reviews: Path) -> None:
@@ -59,6 +60,7 @@ def test_evaluate_and_predict_lead_there_too(tiny_teacher: Path, reviews: Path) 
 def test_names_that_are_settings_are_not_explained_away() -> None:
     known = {name for kind in (Distill, Finetune) for name in _known(kind)} | {"out", "resume", "config"}
     assert not (OTHER_NAMES.keys() | REASONS.keys()) & known
+    known |= {"overwrite"}
     assert set(OTHER_NAMES.values()) <= known
     assert not OTHER_NAMES.keys() & REASONS.keys()
     assert "weight_decay" in setting_names(Training)

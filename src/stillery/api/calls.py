@@ -33,12 +33,15 @@ def finetune(**given: Any) -> Result:
     """
     from stillery.api.given import given as taken
     from stillery.jobs.config.settings import Finetune
-    from stillery.jobs.finetune import run_finetune
+    from stillery.jobs.first_checks import check_first
 
     out = _out(given, "finetune")
     with taken(out) as memory:
         asked, functions = _asked(Finetune, given, memory, subject="model")
-        return run_finetune(asked, out, resume=bool(given.get("resume")), given=functions)
+        check_first(asked, out, **_anew(given))
+        from stillery.jobs.finetune import run_finetune
+
+        return run_finetune(asked, out, **_anew(given), given=functions)
 
 
 @described(DISTILL, "Result")
@@ -49,14 +52,17 @@ def distill(**given: Any) -> Result:
     """
     from stillery.api.given import given as taken
     from stillery.jobs.config.settings import Distill
-    from stillery.jobs.distill import run_distill
+    from stillery.jobs.first_checks import check_first
 
     out, recipe = _out(given, "distill"), given.get("recipe")
     own = None if isinstance(recipe, str) else recipe
     with taken(out) as memory:
         given = given | ({} if own is None else {"recipe": "given in Python"})
         asked, functions = _asked(Distill, given, memory, subject="teacher")
-        return run_distill(asked, out, resume=bool(given.get("resume")), recipe=own, given=functions)
+        check_first(asked, out, **_anew(given))
+        from stillery.jobs.distill import run_distill
+
+        return run_distill(asked, out, **_anew(given), recipe=own, given=functions)
 
 
 @described(EVALUATE, "dict[str, Any]")
@@ -67,11 +73,10 @@ def evaluate(model: Any, **given: Any) -> dict[str, Any]:
     underscores.
     """
     from stillery.api.given import given as taken
-    from stillery.jobs.config.inherited import as_trained, reading_of
-    from stillery.jobs.evaluate import Request, run_evaluate
+    from stillery.jobs.first_checks import check_scoring
 
     metric = given.get("metric")
-    extra = ("tokenizer", "against", "split", "batch_size", "predictions", "submission")
+    extra = ("tokenizer", "against", "split", "batch_size", "predictions", "submission", "overwrite")
     own = extra if isinstance(metric, str) else (*extra, "metric")
     settings = _plain({name: value for name, value in given.items() if name not in own})
     with taken() as memory:
@@ -79,6 +84,15 @@ def evaluate(model: Any, **given: Any) -> dict[str, Any]:
         place = memory.model(model, "model", given.get("tokenizer"))
         teacher = memory.model(given.get("against"), "against")
         settings["data"] = memory.data(settings.get("data"))
+        predictions, submission = _path(given.get("predictions")), _path(given.get("submission"))
+        overwrite = bool(given.get("overwrite"))
+        check_scoring(
+            (place, teacher), settings["data"], settings.get("data_dir"), file=("predictions", predictions),
+            submission=submission, overwrite=overwrite,
+        )  # fmt: skip
+        from stillery.jobs.config.inherited import as_trained, reading_of
+        from stillery.jobs.evaluate import Request, run_evaluate
+
         return run_evaluate(
             Request(
                 model=place,
@@ -87,8 +101,9 @@ def evaluate(model: Any, **given: Any) -> dict[str, Any]:
                 theirs=None if teacher is None else reading_of(teacher, settings),
                 split=given.get("split"),
                 batch_size=given.get("batch_size", 64),
-                predictions=_path(given.get("predictions")),
-                submission=_path(given.get("submission")),
+                predictions=predictions,
+                submission=submission,
+                overwrite=overwrite,
                 metric=metric if callable(metric) else None,
             )
         )
@@ -110,7 +125,7 @@ def predict(model: Any, **given: Any) -> Any:
     """
     from stillery.api.frames import like
     from stillery.api.given import given as taken
-    from stillery.jobs.predict import run_predict
+    from stillery.jobs.first_checks import check_scoring
 
     with taken() as memory:
         _only_known(given, PREDICT)
@@ -120,11 +135,19 @@ def predict(model: Any, **given: Any) -> Any:
         settings = {name: value for name, value in given.items() if name not in ("data", "out", "tokenizer")}
         place = memory.model(model, "model", given.get("tokenizer"))
         file = Path(memory.data(data))
+        check_scoring((place,), file, file=("out", out), overwrite=bool(given.get("overwrite")))
+        from stillery.jobs.predict import run_predict
+
         if out is not None:
             return run_predict(place, file, out, **settings)
         written = memory.folder / "predictions.parquet"
         run_predict(place, file, written, **settings)
         return like(data, written)
+
+
+def _anew(given: Mapping[str, Any]) -> dict[str, bool]:
+    """Whether a run goes on, or replaces an earlier one."""
+    return {name: bool(given.get(name)) for name in ("resume", "overwrite")}
 
 
 def _out(given: Mapping[str, Any], job: str) -> Path:
@@ -153,7 +176,7 @@ def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject:
             errors.add(f"{name} is a {type(function).__qualname__}: give a function")
     # A metric by its name is a setting.
     metric = [] if isinstance(given.get("metric"), str) else ["metric"]
-    own = {"out", "config", "resume", "tokenizer", *_CALLBACKS, *metric}
+    own = {"out", "config", "resume", "overwrite", "tokenizer", *_CALLBACKS, *metric}
     settings = _plain({name: value for name, value in given.items() if name not in own})
     tokenizers = {subject: given.get("tokenizer"), "ild_teacher": None}
     wrong: set[str] = set()

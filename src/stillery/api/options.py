@@ -32,6 +32,12 @@ _METRIC = Option(
     help="A function of labels and predictions (class names, numbers, or texts) that returns a number, or numbers by "
     "name; more is better, and the first decides which weights are best.",
 )  # fmt: skip
+
+
+def _overwrite(text: str) -> Option:
+    return Option(name="overwrite", type="bool", default=False, panel=Panel.OUTPUT, help=text)
+
+
 _RUN = (
     Option(
         name="out", type="StrPath | None", panel=Panel.FIRST,
@@ -58,6 +64,7 @@ _RUN = (
     Option(
         name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Go on with the unfinished run in out.",
     ),
+    _overwrite("Replace an earlier run in out, as soon as this one begins."),
 )  # fmt: skip
 _INPUTS = (GenerationSettings, SearchSettings)
 
@@ -111,6 +118,7 @@ EVALUATE = options_of(
         name="submission", type="StrPath | None", panel=Panel.OUTPUT,
         help="Folder for predictions on a GLUE task's test split, in the leaderboard's format.",
     ),
+    _overwrite("Replace files of predictions and submission."),
     DataSettings, *_INPUTS, leave_out=("unlabelled",), inherited=_AS_ITS_RUN,
 )  # fmt: skip
 PREDICT = options_of(
@@ -123,6 +131,7 @@ PREDICT = options_of(
         name="out", type="StrPath | None", panel=Panel.FIRST,
         help="File to write; its suffix decides the format.  [default: none, the table is returned]",
     ),
+    _overwrite("Replace the file in out, once all rows are written."),
     _TOKENIZER, _BATCH_SIZE, DataSettings, *_INPUTS,
     leave_out=("task", "data_dir", "label", "regression", "multi_label", "label_separator", "unlabelled", "target",
                "max_target_length"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
@@ -14,18 +14,19 @@ def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="
     """Check a run file: settings, model, data, shapes. Trains nothing and writes nothing."""
     from stillery.errors import UserError
     from stillery.jobs.config.run_file import ask, read_toml
-    from stillery.jobs.config.settings import Distill, Finetune
-    from stillery.jobs.distill import prepare_distill
-    from stillery.jobs.finetune import prepare_finetune
+    from stillery.jobs.config.settings import Asked, Distill, Finetune
+    from stillery.jobs.first_checks import check_first
 
     values = read_toml(run_file)
     job = values.get("job", "finetune" if "model" in values else "distill")
-    if job == "distill":
-        prepared = prepare_distill(ask(Distill, {}, run_file))
-    elif job == "finetune":
-        prepared = prepare_finetune(ask(Finetune, {}, run_file))
-    else:
+    if job not in ("distill", "finetune"):
         raise UserError(f"{run_file}: job is {job!r}: choose from distill, finetune")
+    asked: Asked[Any] = ask(Distill if job == "distill" else Finetune, {}, run_file)
+    check_first(asked)
+    from stillery.jobs.distill import prepare_distill
+    from stillery.jobs.finetune import prepare_finetune
+
+    prepared = prepare_distill(asked) if job == "distill" else prepare_finetune(asked)
     for line in prepared.summary():
         print(line)
     print(f"{run_file}: ok")

@@ -19,6 +19,7 @@ from stillery.jobs.config.settings import (
     SearchSettings,
     StudentSettings,
 )
+from stillery.jobs.first_checks import check_first
 from stillery.setting import Panel, option_name
 from stillery.train.settings import Storing, Training
 
@@ -50,12 +51,21 @@ def distill(
         bool,
         typer.Option("--resume", help="Go on with the unfinished run in --out.", rich_help_panel=Panel.OUTPUT),
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace an earlier run in --out, as soon as this one begins.",
+            rich_help_panel=Panel.OUTPUT,
+        ),
+    ] = False,
 ) -> None:
     """Distil a fine-tuned teacher into a smaller student."""
     given = {"teacher": teacher, "preset": preset} | settings
     asked = ask(Distill, given, config or file_to_resume(out, resume, given), option_name)
-    with interruptible(out):
+    check_first(asked, out, resume=resume, overwrite=overwrite)
+    with interruptible(out, overwrite=overwrite):
         from stillery.cli.show import show_result
         from stillery.jobs.distill import run_distill
 
-        show_result(run_distill(asked, out, resume=resume))
+        show_result(run_distill(asked, out, resume=resume, overwrite=overwrite))

@@ -40,6 +40,12 @@ def evaluate(
         Path | None,
         typer.Option(help="File for every example and what the model made of it.", rich_help_panel=Panel.OUTPUT),
     ] = None,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace files of --predictions and --submission.", rich_help_panel=Panel.OUTPUT
+        ),
+    ] = False,
     part: Annotated[str | None, typer.Option(hidden=True, help="What --split was called before.")] = None,
     batch_size: Annotated[int, typer.Option(help="Texts at a time.", min=1, rich_help_panel=Panel.SPEED)] = 64,
     per_class: Annotated[
@@ -51,6 +57,12 @@ def evaluate(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
     """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
+    from stillery.jobs.first_checks import check_scoring
+
+    check_scoring(
+        (model, against), settings.get("data"), settings.get("data_dir"), file=("--predictions", predictions),
+        submission=submission, overwrite=overwrite,
+    )  # fmt: skip
     from stillery.cli.show import print_json, show_evaluation
     from stillery.jobs.config.inherited import as_trained, reading_of
     from stillery.jobs.evaluate import Request, run_evaluate
@@ -65,6 +77,7 @@ def evaluate(
             batch_size=batch_size,
             submission=submission,
             predictions=predictions,
+            overwrite=overwrite,
         )
     )
     if json:

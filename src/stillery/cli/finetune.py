@@ -18,6 +18,7 @@ from stillery.jobs.config.settings import (
     RestartSettings,
     SearchSettings,
 )
+from stillery.jobs.first_checks import check_first
 from stillery.setting import Panel, option_name
 from stillery.train.settings import Training
 
@@ -47,12 +48,21 @@ def finetune(
         bool,
         typer.Option("--resume", help="Go on with the unfinished run in --out.", rich_help_panel=Panel.OUTPUT),
     ] = False,
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite",
+            help="Replace an earlier run in --out, as soon as this one begins.",
+            rich_help_panel=Panel.OUTPUT,
+        ),
+    ] = False,
 ) -> None:
     """Fine-tune a pretrained model on texts with labels, or on sources and targets."""
     given = {"model": model, "preset": preset} | settings
     asked = ask(Finetune, given, config or file_to_resume(out, resume, given), option_name)
-    with interruptible(out):
+    check_first(asked, out, resume=resume, overwrite=overwrite)
+    with interruptible(out, overwrite=overwrite):
         from stillery.cli.show import show_result
         from stillery.jobs.finetune import run_finetune
 
-        show_result(run_finetune(asked, out, resume=resume))
+        show_result(run_finetune(asked, out, resume=resume, overwrite=overwrite))

@@ -12,11 +12,26 @@ __all__ = ["interruptible"]
 
 
 @contextmanager
-def interruptible(out: Path) -> Iterator[None]:
-    """Stopped inside the block, a run ends with a line that says whether there is something to go on with."""
+def interruptible(out: Path, *, overwrite: bool = False) -> Iterator[None]:
+    """Stopped inside the block, a run ends with a line that says whether there is something to go on with.
+
+    With `overwrite` that may be an earlier run, which this one has not replaced yet.
+    """
+    before = _written(out) if overwrite else None
     try:
         yield
     except KeyboardInterrupt:
-        begun = (out / "run.toml").is_file()
-        said = f"the run in {out} goes on with --resume" if begun else f"no run was begun in {out}"
+        now = _written(out)
+        said = f"the run in {out} goes on with --resume" if now is not None else f"no run was begun in {out}"
+        if now is not None and now == before:
+            said = f"the earlier run in {out} is as it was"
         raise Interrupted(f"interrupted; {said}") from None
+
+
+def _written(out: Path) -> tuple[int, int] | None:
+    """Which file a folder's run file is; None where there is none."""
+    try:
+        found = (out / "run.toml").stat()
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns

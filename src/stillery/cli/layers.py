@@ -14,6 +14,9 @@ def layers(
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """Show a model's stacks: layers, widths, heads and parameters."""
+    from stillery.jobs.first_checks import check_models
+
+    check_models(model)
     from stillery.cli.show import print_json
     from stillery.models.describe import describe
 

@@ -62,7 +62,7 @@ def pairs(
     from stillery.cli.options import method_options
     from stillery.errors import ErrorList
     from stillery.jobs.config.run_file import ask_method
-    from stillery.recipe import Clock
+    from stillery.jobs.first_checks import check_scoring
 
     errors = ErrorList()
     if (teacher is None) == (teacher_layers is None):
@@ -71,7 +71,12 @@ def pairs(
         errors.add("--layers is not given: how many layers should the student have?")
     errors.raise_any()
     given: dict[str, Any] = {"method": method, "pair": pair, "recipe": recipe, "options": method_options(option or [])}
-    asked, clock = ask_method(given), Clock(seed=seed, epoch=epoch - 1)
+    asked = ask_method(given)
+    if teacher is not None:
+        check_scoring((teacher,), data)
+    from stillery.recipe import Clock
+
+    clock = Clock(seed=seed, epoch=epoch - 1)
     request = _Request(
         asked=asked, clock=clock, layers=layers or 0, decoder_layers=decoder_layers, teacher=teacher, kind=kind,
         teacher_layers=teacher_layers, teacher_decoder_layers=teacher_decoder_layers, width=width, heads=heads,

@@ -80,16 +80,26 @@ def predict(
         ),
     ] = None,
     settings: dict[str, Any],
+    overwrite: Annotated[
+        bool,
+        typer.Option(
+            "--overwrite", help="Replace the file in --out, once all rows are written.", rich_help_panel=Panel.OUTPUT
+        ),
+    ] = False,
 ) -> None:
     """Write every row of a file with what a model predicts for it.
 
     A classifier adds its prediction and probabilities, a token classifier its prediction for each word, a model that
     generates text its output.
     """
+    from stillery.jobs.first_checks import check_scoring
+
+    check_scoring((model,), data, file=("--out", out), overwrite=overwrite)
     from stillery.jobs.predict import run_predict
 
     rows = run_predict(
-        model, data, out, batch_size=batch_size, text=text, text_pair=text_pair, max_length=max_length, source=source,
-        prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty, **settings,
+        model, data, out, batch_size=batch_size, overwrite=overwrite, text=text, text_pair=text_pair,
+        max_length=max_length, source=source, prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty,
+        **settings,
     )  # fmt: skip
     print(f"{rows} rows written to {out}")

@@ -25,6 +25,9 @@ def synth(
     min_words: Annotated[int, typer.Option(help="Fewest words of a sentence.")] = 11,
     text: Annotated[str | None, typer.Option(help="Column with the text.  [default: found by name]")] = None,
     seed: Annotated[int, typer.Option(help="Another seed draws other pairs.")] = 0,
+    overwrite: Annotated[
+        bool, typer.Option("--overwrite", help="Replace the file in --out, once the pairs are drawn.")
+    ] = False,
 ) -> None:
     """Make sentence pairs by size and length from any corpus, for --ild-data."""
     from stillery.jobs.synthetic_pairs import run_synth
@@ -33,7 +36,7 @@ def synth(
         out = Path(f"synth-{size}-{length}.parquet" if length is not None else f"synth-{size}.parquet")
     made = run_synth(
         corpus, out, size=size, length=length, tolerance=tolerance, min_words=min_words, text=text,
-        tokenizer=tokenizer, seed=seed,
+        tokenizer=tokenizer, seed=seed, overwrite=overwrite,
     )  # fmt: skip
     print(
         f"{made.pairs:,} pairs out of {made.sentences:,} sentences written to {out}; effective length "

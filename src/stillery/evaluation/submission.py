@@ -12,9 +12,18 @@ from stillery.data.tasks.specification import Task
 from stillery.errors import UserError
 from stillery.evaluation.metrics import predicted
 
-__all__ = ["write_submission"]
+__all__ = ["submission_files", "write_submission"]
 
 LOWEST, HIGHEST = 0.0, 5.0
+
+
+def submission_files(folder: Path, task: Task) -> list[Path]:
+    """The files that a task's test splits have on the leaderboard."""
+    return [_file(folder, name) for name in task.submissions.values()]
+
+
+def _file(folder: Path, name: str) -> Path:
+    return folder / f"{name}.tsv"
 
 
 def write_submission(folder: Path, name: str, logits: NDArray[Any], task: Task) -> Path:
@@ -30,7 +39,7 @@ def write_submission(folder: Path, name: str, logits: NDArray[Any], task: Task) 
         known = ", ".join(task.submissions.values()) or "none"
         raise UserError(f"{task.name} has no leaderboard file {name!r}; known: {known}")
     lines = [f"{index}\t{value}" for index, value in enumerate(_values(logits, task))]
-    path = folder / f"{name}.tsv"
+    path = _file(folder, name)
     with atomic_file(path) as part:
         part.write_text("\n".join(["index\tprediction", *lines]) + "\n", encoding="utf-8")
     return path

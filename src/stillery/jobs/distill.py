@@ -11,6 +11,7 @@ from stillery.jobs.config.resolved import resolved_method, resolved_student
 from stillery.jobs.config.settings import Asked, Distill
 from stillery.jobs.fingerprints import distill_fingerprints
 from stillery.jobs.finish import Result
+from stillery.jobs.first_checks import check_first
 from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.prepare import (
@@ -226,8 +227,13 @@ def run_distill(
     out: Path,
     *,
     resume: bool = False,
+    overwrite: bool = False,
     recipe: Recipe | None = None,
     given: FromPython | None = None,
 ) -> Result:
-    """Distil and write the run folder; `recipe` is one made in Python, `given` what else a run is given there."""
-    return carry_out(prepare_distill(asked, out, recipe, given), out, resume=resume)
+    """Distil and write the run folder, in place of an earlier run's with `overwrite`.
+
+    `recipe` is one made in Python, `given` what else a run is given there.
+    """
+    check_first(asked, out, resume=resume, overwrite=overwrite)
+    return carry_out(prepare_distill(asked, out, recipe, given), out, resume=resume, overwrite=overwrite)

@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stillery.data.tasks.glue import TASKS
 from stillery.errors import ErrorList, UserError
 from stillery.evaluation.inference_mode import to_device
+from stillery.evaluation.submission import submission_files
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.custom_metric import check_metric, with_metrics
 from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.kinds.refuse import refuse
-from stillery.jobs.output_paths import check_file, check_folder
+from stillery.jobs.output_paths import check_file, check_folder, check_new
 from stillery.jobs.trained_on import warn_of_seen
 from stillery.models.load import Loaded
 from stillery.progress import say
@@ -40,6 +42,7 @@ class Request:
         submission: a folder for predictions on a GLUE task's unlabelled test split, in the leaderboard's format.
         predictions: a file for every example and its predictions.
         metric: a metric of the user's own, given in Python.
+        overwrite: whether files of predictions that are there already are replaced.
     """
 
     model: str
@@ -51,6 +54,7 @@ class Request:
     submission: Path | None = None
     predictions: Path | None = None
     metric: MetricFunction | None = None
+    overwrite: bool = False
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -124,10 +128,10 @@ def _ready(request: Request) -> _Ready:
             check_metric(kind, scoring.scored)
     if request.submission is not None:
         with errors.catch():
-            submit = _submission(kind, inputs, request.submission)
+            submit = _submission(kind, inputs, request.submission, overwrite=request.overwrite)
     if request.predictions is not None:
         with errors.catch():
-            check_file(request.predictions, "--predictions", inputs.data.data)
+            check_file(request.predictions, "--predictions", inputs.data.data, overwrite=request.overwrite)
     errors.raise_any()
     assert scoring is not None and model is not None
     loaded = [model, *([teacher] if teacher is not None else [])]
@@ -138,11 +142,13 @@ def _ready(request: Request) -> _Ready:
     return _Ready(kind=kind, scoring=scoring, readers=readers, submit=submit)
 
 
-def _submission(kind: Kind, inputs: InputSettings, folder: Path) -> Submit:
+def _submission(kind: Kind, inputs: InputSettings, folder: Path, *, overwrite: bool) -> Submit:
     if kind.submission is None:
         raise UserError("--submission is for classifiers")
     submit = kind.submission(inputs)
     check_folder(folder, "--submission")
+    if not overwrite and inputs.data.task in TASKS:
+        check_new(submission_files(folder, TASKS[inputs.data.task]), "--submission")
     return submit
 
 

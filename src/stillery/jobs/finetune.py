@@ -9,6 +9,7 @@ from pathlib import Path
 from stillery.jobs.config.settings import Asked, Finetune
 from stillery.jobs.fingerprints import data_fingerprint
 from stillery.jobs.finish import Result
+from stillery.jobs.first_checks import check_first
 from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.find import kind_to_train
 from stillery.jobs.prepare import (
@@ -95,10 +96,21 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None, given: Fro
     )
 
 
-def run_finetune(asked: Asked[Finetune], out: Path, *, resume: bool = False, given: FromPython | None = None) -> Result:
-    """Fine-tune and write the run folder; `given` is what a run is given in Python."""
+def run_finetune(
+    asked: Asked[Finetune],
+    out: Path,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    given: FromPython | None = None,
+) -> Result:
+    """Fine-tune and write the run folder, in place of an earlier run's with `overwrite`.
+
+    `given` is what a run is given in Python.
+    """
+    check_first(asked, out, resume=resume, overwrite=overwrite)
     prepare = partial(prepare_finetune, given=given)
     prepared = prepare(asked, out)
     if not asked.run.restart.restarts:
-        return carry_out(prepared, out, resume=resume)
-    return until_it_learns(asked, prepared, out, prepare, resume=resume)
+        return carry_out(prepared, out, resume=resume, overwrite=overwrite)
+    return until_it_learns(asked, prepared, out, prepare, resume=resume, overwrite=overwrite)

@@ -3,21 +3,38 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
-from stillery.data.readers.writer import written_format
 from stillery.errors import UserError
 
-__all__ = ["check_file", "check_folder"]
+__all__ = ["check_file", "check_folder", "check_new"]
 
 
-def check_file(path: Path, option: str, data: str | Path | None = None) -> None:
-    """Refuse a file that cannot be written, has no known format, or is the one that is read."""
+def check_file(path: Path, option: str, data: str | Path | None = None, *, overwrite: bool = False) -> None:
+    """Refuse a file that cannot be written, has no known format, is the one that is read, or is there already.
+
+    With `overwrite` it may be there already.
+    """
     if data is not None and _is_same(path, Path(data)):
         raise UserError(f"{option} {path} is the input file: give another name")
+    # Not at the top: a run's folder is looked at without pyarrow.
+    from stillery.data.readers.writer import written_format
+
     written_format(path)
+    if not overwrite:
+        check_new([path], option)
     if not os.access(path.parent, os.W_OK | os.X_OK):
         raise UserError(f"{path}: cannot be written (no permission for the folder {path.parent}); give another place")
+
+
+def check_new(files: Sequence[Path], option: str) -> None:
+    """Refuse files that are there already."""
+    there = [str(path) for path in files if os.path.lexists(path)]
+    if there:
+        raise UserError(
+            f"{option}: {', '.join(there)} is there already: give another name, or --overwrite to replace it"
+        )
 
 
 def check_folder(path: Path, option: str) -> None:

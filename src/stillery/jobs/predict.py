@@ -29,12 +29,15 @@ from stillery.setting import make, option_name
 __all__ = ["run_predict"]
 
 
-def run_predict(model: str, data: Path, out: Path, *, batch_size: int = 64, **settings: Any) -> int:
+def run_predict(
+    model: str, data: Path, out: Path, *, batch_size: int = 64, overwrite: bool = False, **settings: Any
+) -> int:
     """Write every row of a file with what a model predicts for it; return the number of rows.
 
     A classifier adds its `prediction` and, for classes, a `probability_NAME` each; several labels of a text are joined
     by `|`. A token classifier adds a `prediction` for each word, a model that generates text an `output`. `settings`
-    are those of reading and searching, by name; what they leave open is as in the model's own run.
+    are those of reading and searching, by name; what they leave open is as in the model's own run. A file that is there
+    already is refused or, with `overwrite`, replaced once all rows are written.
     """
     check_batch_size(batch_size)
     kind, errors = kind_of_model(model), ErrorList()
@@ -46,7 +49,7 @@ def run_predict(model: str, data: Path, out: Path, *, batch_size: int = 64, **se
     file: Any = None
     encoding: Any = None
     with errors.catch():
-        check_file(out, "--out", data)
+        check_file(out, "--out", data, overwrite=overwrite)
     with errors.catch():
         loaded = kind.load(model)
     with errors.catch():

@@ -6,6 +6,7 @@ import importlib.util
 from pathlib import Path
 
 from stillery.errors import UserError
+from stillery.near_names import did_you_mean
 from stillery.recipe import Recipe
 
 __all__ = ["load_recipe"]
@@ -18,7 +19,7 @@ def load_recipe(where: str) -> Recipe:
     if not colon or not name or path.suffix != ".py":
         raise UserError(f"--recipe {where}: give FILE.py:FUNCTION")
     if not path.is_file():
-        raise UserError(f"--recipe {where}: no such file: {path}")
+        raise UserError(f"--recipe {where}: no such file: {path}{did_you_mean(path)}")
     spec = importlib.util.spec_from_file_location("stillery_user_recipe", path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

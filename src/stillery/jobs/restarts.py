@@ -13,6 +13,7 @@ from accelerate import PartialState
 from stillery.atomic import atomic_file, atomic_files
 from stillery.jobs.config.settings import Asked, Finetune, RestartSettings
 from stillery.jobs.config.step_size import for_processes
+from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Prepared
 from stillery.jobs.result import Result
 from stillery.jobs.run import carry_out
@@ -31,16 +32,21 @@ def until_it_learns(
     prepare: Callable[[Asked[Finetune], Path], Prepared],
     *,
     resume: bool = False,
+    overwrite: bool = False,
 ) -> Result:
     """Run seed after seed, each in a folder of its own inside `out`; the best one's model becomes that of `out`."""
     run = asked.run
     assert isinstance(first.run, Finetune)
     whole = for_processes(dataclasses.replace(first.run, restart=run.restart), PartialState().num_processes)
-    if is_done(out, whole, resume=resume):
+    if not overwrite and is_done(out, whole, resume=resume):
         say(f"{out}: this run is finished already; nothing to do")
         return read_back(out)
     main = PartialState().is_main_process
+    # Every process has looked at the folder before the first one changes it.
+    PartialState().wait_for_everyone()
     if main:
+        if overwrite:
+            remove_run(out)
         first.from_python.keep()
         begin(out, whole)
     PartialState().wait_for_everyone()

@@ -18,6 +18,7 @@ from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.custom_metric import check_metric, with_metric
 from stillery.jobs.finish import finish
+from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.recipe import check_steps
 from stillery.jobs.result import Result
@@ -41,18 +42,22 @@ __all__ = ["carry_out"]
 End = Callable[[Path, Prepared, Data, PreTrainedModel, Outcome], Result]
 
 
-def carry_out(prepared: Prepared, out: Path, *, resume: bool = False, end: End = finish) -> Result:
+def carry_out(
+    prepared: Prepared, out: Path, *, resume: bool = False, overwrite: bool = False, end: End = finish
+) -> Result:
     """Train and finish a run in its folder; a finished one is only read back.
 
-    `end` is what is done with the trained model.
+    With `overwrite` an earlier run in the folder is removed as soon as this one may begin. `end` is what is done with
+    the trained model.
     """
     accelerator = _accelerator(prepared.run)
     console.quiet = console.quiet or not accelerator.is_main_process
-    if prepared.starts is not None:
+    if prepared.starts is not None and not overwrite:
         begun = kept_start(out)
         prepared = prepared if begun is None else prepared.started(begun)
     prepared = replace(prepared, run=for_processes(prepared.run, accelerator.num_processes))
-    if is_done(out, prepared.run, resume=resume, by_batch=looks_at_batches(prepared.stages)):
+    by_batch = looks_at_batches(prepared.stages)
+    if not overwrite and is_done(out, prepared.run, resume=resume, by_batch=by_batch):
         say(f"{out}: this run is finished already; nothing to do")
         if accelerator.is_main_process:
             # The process may have been killed between its last output and its cleaning up.
@@ -78,6 +83,8 @@ def carry_out(prepared: Prepared, out: Path, *, resume: bool = False, end: End =
     # Nothing is written before everything is checked, and not before every process has looked at the folder.
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
+        if overwrite:
+            remove_run(out)
         prepared.from_python.keep()
         begin(out, prepared.run)
         if prepared.conditions:

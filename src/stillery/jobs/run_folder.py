@@ -1,4 +1,4 @@
-"""A run folder: made for one run, gone on with by the same run, never overwritten by another."""
+"""A run folder: made for one run, gone on with by the same run, never overwritten unless that is asked for."""
 
 from __future__ import annotations
 
@@ -21,6 +21,7 @@ from stillery.progress import say
 from stillery.setting import option_name
 
 __all__ = [
+    "RUN_FILES",
     "begin",
     "check_place",
     "finished",
@@ -44,7 +45,7 @@ _NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python
 """What may differ between a run and the one that goes on with it."""
 
 
-_NO_MODEL = {
+RUN_FILES = {
     "run.toml", "metrics.json", "log.jsonl", "predictions.parquet", "conditions.json", "similarity.json", "start.json",
     "trackers.json", "checkpoints", "given", "tensorboard",
 }  # fmt: skip
@@ -81,7 +82,7 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool 
     searched = bool(different) and resume and _only_search(different, run)
     if (different and not searched) or (divided and not resume and step_size(before, now) != step_size(now, now)):
         names = ", ".join(sorted([*different, *divided]))
-        raise UserError(f"--out {out} holds another run (it differs in {names}): give another folder")
+        raise UserError(f"--out {out} holds another run (it differs in {names}): give another folder, or --overwrite")
     if divided and resume:
         check_division(out, before, now, by_batch=by_batch)
     if searched:
@@ -91,8 +92,10 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool 
             say(f"{out}: the run goes on with {in_words(now)}, before it was {in_words(before)}; dropout draws anew")
         return finished(out)
     if finished(out):
-        raise UserError(f"--out {out} holds this run already, finished: give another folder, or read it with --resume")
-    raise UserError(f"--out {out} holds this run, unfinished: go on with --resume, or give another folder")
+        raise UserError(
+            f"--out {out} holds this run already, finished: read it with --resume, give another folder, or --overwrite"
+        )
+    raise UserError(f"--out {out} holds this run, unfinished: go on with --resume, give another folder, or --overwrite")
 
 
 def _only_search(different: Sequence[str], run: Finetune | Distill) -> bool:
@@ -177,7 +180,7 @@ def model_files(out: Path) -> list[Path]:
     """The files, and folders of files, of a finished run's model."""
     folder = model_in(out)
     assert folder is not None
-    return [path for path in folder.iterdir() if path.name not in _NO_MODEL and not path.name.startswith(".")]
+    return [path for path in folder.iterdir() if path.name not in RUN_FILES and not path.name.startswith(".")]
 
 
 def read_metrics(out: Path) -> dict[str, Any]:

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from stillery.data.readers.writer import write_rows, written_format
+from stillery.data.readers.writer import write_rows
 from stillery.data.tasks.synthetic_pairs import count_tokens, draw_pairs, open_corpus, pair_window, read_sentences
 from stillery.errors import ErrorList, UserError
+from stillery.jobs.output_paths import check_file
 from stillery.models.load import load_tokenizer
 
 __all__ = ["Synthesised", "run_synth"]
@@ -40,18 +41,21 @@ def run_synth(
     text: str | None = None,
     tokenizer: str = "minilm-l6",
     seed: int = 0,
+    overwrite: bool = False,
 ) -> Synthesised:
     """Write `size` different pairs of sentences of a corpus, each of `length` tokens, more or less `tolerance` of it.
 
     Tokens are those of the tokenizer, special ones counted and padding not. The file has the columns `sentence1` and
-    `sentence2`. A pure function of the sentences, the tokenizer and the options.
+    `sentence2`. A pure function of the sentences, the tokenizer and the options. A file that is there already is
+    refused or, with `overwrite`, replaced once the set is whole.
     """
     errors = ErrorList()
     _check(errors, size=size, tolerance=tolerance, min_words=min_words)
     if out.resolve() == corpus.resolve():
         errors.add(f"--out {out} is the corpus: give another name")
-    with errors.catch():
-        written_format(out)
+    else:
+        with errors.catch():
+            check_file(out, "--out", overwrite=overwrite)
     with errors.catch():
         counter = load_tokenizer(tokenizer)
         window = pair_window(counter, length, tolerance if 0 <= tolerance < 1 else 0.0)

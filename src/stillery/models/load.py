@@ -6,7 +6,6 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -28,6 +27,7 @@ from stillery.models.custom_head import MARK, is_custom_folder, read_custom
 from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_of
 from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
+from stillery.models.hub import fetch_weights
 from stillery.models.locate import check_weights, model_folder
 from stillery.models.projected_head import final_linear
 from stillery.models.quiet import quiet
@@ -59,14 +59,7 @@ class Loaded:
     missing: frozenset[str]
 
 
-def _not_loaded(name: str, folder: str, what: str, error: Exception) -> UserError:
-    if isinstance(error, OSError) and not Path(folder).is_dir():
-        if "safetensors" in str(error):
-            return UserError(f"{name}: only safetensors weights are read, and this model has none on the hub")
-        return UserError(
-            f"{name}: no such folder, and no model of that name was found in the local cache or on the hub; "
-            "give a folder, or connect and try again"
-        )
+def _not_loaded(name: str, what: str, error: Exception) -> UserError:
     if isinstance(error, SafetensorError):
         what += " (truncated or damaged?)"
     reason = " ".join(str(error).split())[:200]
@@ -83,7 +76,7 @@ def _config(folder: str, name: str) -> PreTrainedConfig:
     try:
         config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
-        raise _not_loaded(name, folder, "the model's config.json", error) from None
+        raise _not_loaded(name, "the model's config.json", error) from None
     return config
 
 
@@ -109,7 +102,7 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
         if words and _joins_words(tokenizer):
             tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False, add_prefix_space=True)
     except Exception as error:
-        raise _not_loaded(name, folder, "the tokenizer", error) from None
+        raise _not_loaded(name, "the tokenizer", error) from None
     if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
         say(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
@@ -133,6 +126,7 @@ def _joins_words(tokenizer: Any) -> bool:
 
 def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> tuple[PreTrainedModel, set[str]]:
     """A model from its files, and the names of the weights that are missing or of another size."""
+    fetch_weights(name)
     if is_custom_folder(folder):
         model, missing = read_custom(config, folder, name)
         own = head_type(model)
@@ -175,7 +169,7 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig, *, 
     except UserError:
         raise
     except Exception as error:
-        raise _not_loaded(name, folder, "the model", error) from None
+        raise _not_loaded(name, "the model", error) from None
     body = list(missing)
     if kind == "encoder":
         family = family_of(config, name)

@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from stillery.errors import UserError
+from stillery.models.hub import hub_folder, is_cached, is_hub_name
+from stillery.near_names import did_you_mean
 
-__all__ = ["PACKAGED", "Packaged", "check_weights", "model_folder", "model_in", "old_place", "run_in"]
+__all__ = [
+    "PACKAGED",
+    "Packaged",
+    "check_weights",
+    "local_folder",
+    "model_folder",
+    "model_in",
+    "old_place",
+    "run_in",
+]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,6 +45,13 @@ PACKAGED = {
 }
 
 
+@cache
+def _digest(weights: Path, changed: int) -> str:
+    """The hash of a file that was changed then."""
+    with weights.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
 def _packaged_folder(name: str) -> Path:
     packaged = PACKAGED[name]
     found = importlib.util.find_spec(packaged.package)
@@ -39,8 +59,8 @@ def _packaged_folder(name: str) -> Path:
         raise UserError(f"model {name!r} ships in a package that is not installed: {packaged.install}")
     folder = Path(found.submodule_search_locations[0]) / packaged.folder
     try:
-        with (folder / "model.safetensors").open("rb") as weights:
-            digest = hashlib.file_digest(weights, "sha256").hexdigest()
+        weights = folder / "model.safetensors"
+        digest = _digest(weights, weights.stat().st_mtime_ns)
     except OSError:
         raise UserError(
             f"model {name!r}: its package holds no weights; install the package again: {packaged.install}"
@@ -75,7 +95,12 @@ def run_in(model: str) -> Path | None:
 
 
 def model_folder(name: str) -> str:
-    """The folder of a model: its own, a run folder, that in a package; or else its name on the hub."""
+    """The folder of a model: its own, a run folder, that in a package, or that in the hub's cache."""
+    return local_folder(name) or hub_folder(name)
+
+
+def local_folder(name: str) -> str | None:
+    """The folder of a model on this machine; None of one that the hub is to be asked for."""
     if not name.strip():
         raise UserError("the model's name is empty: give a folder or a name")
     path = Path(name).expanduser()
@@ -95,9 +120,21 @@ def model_folder(name: str) -> str:
         return str(_packaged_folder(name))
     if path.name == "student" and run_in(str(path.parent)) is not None:
         raise UserError(f"{name}: no such folder; the model of this run lies in {path.parent} itself")
-    if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
-        raise UserError(f"{name}: no such folder")
-    return name
+    # The hub is not asked for what is a folder's name with a slip in it; of whose model it is, more is like by chance.
+    near = did_you_mean(path, _holds_model, like=0.8 if "/" in name else 0.7) or _near_packaged(name)
+    if not is_hub_name(name) or (near and not is_cached(name)):
+        raise UserError(f"{name}: no such folder{near}")
+    return None
+
+
+def _holds_model(path: Path) -> bool:
+    """Whether this is a model's folder or a run's."""
+    return model_in(path) is not None or (path / "run.toml").is_file()
+
+
+def _near_packaged(name: str) -> str:
+    near = difflib.get_close_matches(name.casefold(), PACKAGED, n=1, cutoff=0.8)
+    return f"; did you mean {near[0]!r}?" if near else ""
 
 
 def check_weights(folder: str, name: str) -> None:

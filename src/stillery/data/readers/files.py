@@ -20,6 +20,7 @@ from stillery.data.readers.row_errors import RowErrors
 from stillery.data.readers.workbook import read_workbook
 from stillery.data.readers.writer import Writer, write_rows
 from stillery.errors import UserError
+from stillery.near_names import missing_file
 
 __all__ = ["SUFFIXES", "WRITTEN", "Writer", "read_batches", "write_rows"]
 
@@ -38,7 +39,7 @@ def read_batches(
         if path.is_dir():
             raise UserError(f"{path}: a folder where a file is needed; name one of the files in it")
         if not path.exists():
-            raise UserError(f"no such file: {path}")
+            raise missing_file(path)
         kind = format_of(path)
         path.open("rb").close()
     except OSError as error:

@@ -9,14 +9,16 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import cached_property
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
-from transformers import PretrainedConfig
 
 from stillery.data.readers.row_numbers import at_rows
 from stillery.errors import ErrorList, UserError
+
+if TYPE_CHECKING:
+    from transformers import PretrainedConfig
 
 __all__ = ["SEPARATOR", "Labels", "encode", "infer", "label_name", "missing_label", "refuse_constant", "refuse_joined"]
 

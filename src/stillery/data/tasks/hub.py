@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-import ssl
-import urllib.error
-import urllib.request
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from stillery.data.tasks.layouts import Files, hub_splits
 from stillery.data.tasks.specification import Hub
 from stillery.errors import UserError
+from stillery.hub import NoAnswer, ask
 from stillery.progress import track
 
 __all__ = ["Cached", "NotFetched", "cached", "fetch"]
 
-PATIENCE = 5
-"""Seconds to wait for the hub's first answer."""
+_PATIENCE = 30.0
+"""Seconds without a byte after which a download is given up."""
 
 
 class NotFetched(Exception):
@@ -51,22 +50,11 @@ def cached(hub: Hub) -> Cached | None:
 
 def fetch(hub: Hub, name: str) -> Cached:
     """Download every split that is not in the local cache yet."""
-    from huggingface_hub import HfApi, constants
-
-    if constants.HF_HUB_OFFLINE:
-        raise NotFetched("HF_HUB_OFFLINE is set")
-    _answers(constants.ENDPOINT)
     # What the hub's client raises depends on its version and on that of its transport.
     try:
-        api = HfApi(endpoint=constants.ENDPOINT)
-        names = api.list_repo_files(hub.repo, repo_type="dataset", revision=hub.revision)
-        splits = hub_splits(names, hub.folder, hub.splits, hub.repo)
-        if splits.keys() != hub.splits.keys():
-            raise NotFetched(
-                f"{hub.repo} has no {', '.join(sorted(hub.splits.keys() - splits.keys()))} split on the hub"
-            )
-        for file in track([file for some in splits.values() for file in some], f"download {name}"):
-            api.hf_hub_download(hub.repo, file, repo_type="dataset", revision=hub.revision)
+        ask(partial(_download, hub, name), growing=_cache_of(hub.repo), patience=_PATIENCE)
+    except NoAnswer as error:
+        raise NotFetched(str(error)) from None
     except (NotFetched, UserError):
         raise
     except Exception as error:
@@ -77,25 +65,27 @@ def fetch(hub: Hub, name: str) -> Cached:
     return found
 
 
-def _answers(endpoint: str) -> None:
-    """Ask the hub once before its client does, which asks six times with pauses before it gives up."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=PATIENCE):
-            return
-    except urllib.error.HTTPError:
-        return
-    except (OSError, ValueError) as error:
-        reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        # The client may know certificates that Python does not.
-        if not isinstance(reason, ssl.SSLError):
-            raise NotFetched("the hub cannot be reached") from None
+def _download(hub: Hub, name: str) -> None:
+    from huggingface_hub import HfApi, constants
+
+    api = HfApi(endpoint=constants.ENDPOINT)
+    names = api.list_repo_files(hub.repo, repo_type="dataset", revision=hub.revision)
+    splits = hub_splits(names, hub.folder, hub.splits, hub.repo)
+    if splits.keys() != hub.splits.keys():
+        raise NotFetched(f"{hub.repo} has no {', '.join(sorted(hub.splits.keys() - splits.keys()))} split on the hub")
+    for file in track([file for some in splits.values() for file in some], f"download {name}"):
+        api.hf_hub_download(hub.repo, file, repo_type="dataset", revision=hub.revision)
+
+
+def _cache_of(repo: str) -> Path:
+    from huggingface_hub import constants
+
+    return Path(constants.HF_HUB_CACHE) / f"datasets--{repo.replace('/', '--')}"
 
 
 def _snapshots(repo: str, revision: str) -> Iterator[Path]:
     """The folders that the cache has of a repository: the one its revision points at, then the newest first."""
-    from huggingface_hub import constants
-
-    folder = Path(constants.HF_HUB_CACHE) / f"datasets--{repo.replace('/', '--')}"
+    folder = _cache_of(repo)
     try:
         pointer = folder / "refs" / revision
         named = pointer.read_text(encoding="utf-8").strip() if pointer.is_file() else None

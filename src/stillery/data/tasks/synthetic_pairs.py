@@ -12,11 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
-from transformers import PreTrainedTokenizerBase
 
 from stillery.data.readers.files import read_batches
 from stillery.data.schema.answer_labels import classification
@@ -28,6 +28,9 @@ from stillery.data.tasks.sentences import split_sentences
 from stillery.data.tokens.encode import tokenise
 from stillery.errors import UserError
 from stillery.progress import bar
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
 
 __all__ = ["Drawn", "Window", "count_tokens", "draw_pairs", "open_corpus", "pair_window", "read_sentences"]
 

@@ -39,6 +39,7 @@ OTHER_NAMES = {
     "output": "out",
     "output_dir": "out",
     "output_folder": "out",
+    "overwrite_output_dir": "overwrite",
     "per_device_train_batch_size": "batch_size",
     "per_device_eval_batch_size": "batch_size",
     "per_gpu_train_batch_size": "batch_size",
@@ -76,6 +77,7 @@ REASONS = {
     "optim": "AdamW is always used",
     "optimizer": "AdamW is always used",
     "optimizers": "AdamW is always used",
+    "overwrite": "a run file never replaces a run by itself; give it where the job is started",
     "save_strategy": "checkpoint_every is a number of steps",
     "student": "layers, width and init say what the student is; init may be a checkpoint folder",
     "test_data": _SPLITS,
@@ -105,7 +107,7 @@ def not_a_setting(name: str, known: Iterable[str], shown: str | None = None) -> 
     """
     known = list(known)
     here = OTHER_NAMES.get(name)
-    if here is not None and (here in known or here in ("out", "resume")):
+    if here is not None and (here in known or here in ("out", "resume", "overwrite")):
         hint = f"it is called {here} here"
     else:
         hint = REASONS.get(name) or nearest(name, known)

@@ -28,6 +28,7 @@ from stillery.jobs.config.settings import (
 )
 from stillery.jobs.config.step_size import CUT
 from stillery.models.locate import run_in
+from stillery.near_names import missing_file
 from stillery.progress import say
 from stillery.setting import Named, make, option_name
 from stillery.train.settings import Storing
@@ -60,8 +61,12 @@ _STORED = (EXAMPLES | set(setting_names(ConditionSettings)) | set(setting_names(
 """What it depends on whether a teacher cache is worth it."""
 
 
-_BEFORE = {"least_steps": 1, "projection_start": "literal"}
-"""What a run file written before a method had one of these options meant."""
+_STAGED = ("cr-ild", "emd-ild", "l-ild", "u-ild", "minilm", "minilm-v2", "tinybert", "universal-kd")
+_BEFORE: dict[str, dict[str, Any]] = {
+    **{method: {"least_steps": 1} for method in _STAGED},
+    **{method: {"projection_start": "literal"} for method in ("rail-kd", "rail-kd-concat")},
+}
+"""What a run file of these methods meant that was written before they had these options."""
 
 
 def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
@@ -94,14 +99,10 @@ def ask_method(given: Mapping[str, Any]) -> MethodSettings:
 
 def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
     """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
-    # Not at the top: the command line shows its help without tensor code.
-    from stillery import methods
-
     method, options = values.get("method"), values.get("options", {})
-    if not values.get("fingerprints") or method not in methods.names() or not isinstance(options, dict):
+    if not values.get("fingerprints") or not isinstance(method, str) or not isinstance(options, dict):
         return values
-    since = {name: value for name, value in _BEFORE.items() if name in methods.find(method).options}
-    return values | {"options": since | options}
+    return values | {"options": _BEFORE.get(method, {}) | options}
 
 
 def trained_reading(model: str) -> dict[str, Any]:
@@ -192,7 +193,7 @@ def read_toml(path: Path) -> dict[str, Any]:
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise UserError(f"no such file: {path}") from None
+        raise missing_file(path) from None
     except IsADirectoryError:
         inside = path / "run.toml"
         cure = f"give {inside}" if inside.is_file() else "give a run file, such as the run.toml of a run folder"
