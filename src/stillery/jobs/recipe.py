@@ -7,16 +7,19 @@ import hashlib
 import json
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from stillery import methods
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.settings import Distill, MethodSettings
 from stillery.jobs.recipe_file import load_recipe
-from stillery.models.load import Loaded
 from stillery.overrides import Switches, switched
 from stillery.recipe import Match, Recipe, Stage
 from stillery.train.schedule import run_steps
 from stillery.train.settings import Training
+
+if TYPE_CHECKING:
+    from stillery.models.load import Loaded
 
 __all__ = [
     "check_learns",
