@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from stillery.lines import show
+from stillery.verbosity import Verbosity, verbosity
+
 __all__ = ["check"]
 
 
@@ -26,6 +29,6 @@ def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="
         prepared = prepare_finetune(ask(Finetune, {}, run_file))
     else:
         raise UserError(f"{run_file}: job is {job!r}: choose from distill, finetune")
-    for line in prepared.summary():
-        print(line)
-    print(f"{run_file}: ok")
+    if verbosity() is not Verbosity.QUIET:
+        for line in [*prepared.summary(), *prepared.details(), f"{run_file}: ok"]:
+            show(line)

@@ -9,7 +9,9 @@ import typer
 
 from stillery.cli.options import as_searched, with_settings
 from stillery.jobs.config.settings import SearchSettings
+from stillery.lines import show
 from stillery.setting import Panel
+from stillery.verbosity import Verbosity, verbosity
 
 __all__ = ["predict"]
 
@@ -92,4 +94,5 @@ def predict(
         model, data, out, batch_size=batch_size, text=text, text_pair=text_pair, max_length=max_length, source=source,
         prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty, **settings,
     )  # fmt: skip
-    print(f"{rows} rows written to {out}")
+    if verbosity() is not Verbosity.QUIET:
+        show(f"{rows} rows written to {out}")
