@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-__all__ = ["LISTED", "command_line", "show", "some", "width_of", "wrapped"]
+__all__ = ["LISTED", "command_line", "listed", "show", "width_of", "wrapped"]
 
 LISTED = 10
 """So many items of a list are named, unless a caller has room for fewer."""
@@ -17,10 +17,10 @@ LISTED = 10
 _HANGING = "  "
 
 
-def some(items: Iterable[object], most: int = LISTED, *, between: str = ", ") -> str:
+def listed(items: Iterable[object], most: int = LISTED, *, between: str = ", ") -> str:
     """The items of a list; of a long one the first few, and how many more there are.
 
-    >>> some(["bad", "good"]), some(range(1, 315), most=2)
+    >>> listed(["bad", "good"]), listed(range(1, 315), most=2)
     ('bad, good', '1, 2 and 312 more')
     """
     said = [str(item) for item in items]

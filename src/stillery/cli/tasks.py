@@ -10,7 +10,7 @@ import typer
 from stillery.cli.panels import Command, Group
 from stillery.cli.saying import saying
 from stillery.cli.synth import synth
-from stillery.lines import show
+from stillery.lines import listed, show
 from stillery.verbosity import Verbosity, verbosity
 
 __all__ = ["tasks"]
@@ -93,7 +93,7 @@ def average(
     print(f"  {'average':<10} {found['average']:6.2f}  (of {len(found['columns'])} columns)")
     for what, items in (("missing", found["missing"]), ("not of this style", found["left_out"])):
         if items:
-            print(f"{what}: {', '.join(items)}")
+            show(f"{what}: {listed(items)}")
 
 
 def _facts(task: dict[str, Any]) -> str:

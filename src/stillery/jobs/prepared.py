@@ -14,6 +14,7 @@ from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.base import Kind, Read, Scored
 from stillery.jobs.student_start import TRIED, Chosen, Starts
+from stillery.lines import listed
 from stillery.models.family import sizes, stacks_of
 from stillery.models.load import Loaded
 from stillery.models.projected_head import exported_parameters
@@ -99,7 +100,7 @@ class Prepared:
         if self.layers_teacher is not None:
             lines.append(f"teacher of the hidden-state stage: {self.layers_teacher.name}")
         for name, pairs in self.pairs.items():
-            lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
+            lines.append(f"{name}: student-teacher layers {listed((f'{i}-{j}' for i, j in pairs), 24)}")
         return lines
 
     def _texts_notes(self) -> tuple[str, ...]:

@@ -22,6 +22,7 @@ from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokeni
 from stillery.jobs.recipe import check_steps
 from stillery.jobs.run_folder import begin, is_done, read_metrics, write_json
 from stillery.jobs.student_start import keep_start, kept_start
+from stillery.lines import listed
 from stillery.models.family import stack_sizes
 from stillery.progress import console, detail, say
 from stillery.recipe import Pairs, Stage
@@ -235,7 +236,7 @@ def _with_similar(
     pairs = similar.pairs_said(asked, prepared.stages, prepared.model, prepared.teachers, seed)
     for name, met in pairs.items():
         how = "as this run began" if before is not None else "by how alike they are"
-        detail(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in met)} ({how})")
+        detail(f"{name}: student-teacher layers {listed((f'{i}-{j}' for i, j in met), 24)} ({how})")
     return prepared, alike, pairs
 
 

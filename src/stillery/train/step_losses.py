@@ -10,7 +10,7 @@ from accelerate import Accelerator
 from torch import Tensor, nn
 
 from stillery.errors import Stopped
-from stillery.lines import some
+from stillery.lines import listed
 from stillery.train.objective import Losses
 
 __all__ = ["StepLosses", "finite", "note", "stacked"]
@@ -93,7 +93,7 @@ def finite(steps: Sequence[StepLosses]) -> list[dict[str, float]]:
             if bad:
                 raise Stopped(
                     f"lower the learning rate (--lr), or try --precision fp32: in step {one.step} the loss term "
-                    f"{', '.join(bad)} is not finite, on examples {some(ids)}"
+                    f"{', '.join(bad)} is not finite, on examples {listed(ids)}"
                 )
             for name, value in zip(sums, values, strict=True):
                 sums[name] += value

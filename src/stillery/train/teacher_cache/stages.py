@@ -11,6 +11,7 @@ from accelerate import Accelerator
 
 from stillery.data.cache.folder import GIGABYTE, Cache, find_cache
 from stillery.errors import UserError
+from stillery.lines import listed
 from stillery.losses import BY_TOKEN
 from stillery.progress import detail, say
 from stillery.train.checkpoint import Progress
@@ -189,7 +190,7 @@ class _Filling:
             except OSError as error:
                 why = found.cannot(error)
         used, why = from_main(self.accelerator, (used, why))
-        size = f"{found.bytes / 1e6:,.1f} MB ({dtype}; {', '.join(map(str, found.files))})"
+        size = f"{found.bytes / 1e6:,.1f} MB ({dtype}; {listed(found.files)})"
         detail(f"teacher cache: {'on' if used else 'off'}, {size} for {len(span.data):,} examples: {why}")
         failed = found.fill(limit) if used else None
         if failed is not None:

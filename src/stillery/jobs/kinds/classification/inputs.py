@@ -28,6 +28,7 @@ from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spre
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.cut_texts import say_cut
 from stillery.jobs.kinds.base import Read, Scored, Scoring
+from stillery.lines import listed
 from stillery.models.family import longest_input
 from stillery.models.load import Loaded
 from stillery.train.data import TrainingData
@@ -177,8 +178,8 @@ def groups_of(scoring: Scoring, model: Loaded) -> Groups:
     assert ours is not None
     if ours.kind != labels.kind or set(ours.names) != set(labels.names):
         raise UserError(
-            f"--against {model.name}: its labels ({', '.join(labels.names[:10])}) are not the model's "
-            f"({', '.join(ours.names[:10])}), so the two cannot be compared"
+            f"--against {model.name}: its labels ({listed(labels.names)}) are not the model's "
+            f"({listed(ours.names)}), so the two cannot be compared"
         )
     return tuple((labels.names.index(label),) for label in ours.names) if not ours.regression else ((0,),)
 
