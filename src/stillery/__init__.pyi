@@ -118,6 +118,8 @@ def distill(
     cache_dtype: str = "auto",
     config: StrPath | None = None,
     resume: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
     checkpoint_every: int = 500,
     log_every: int = 20,
     grad_norms: bool = False,
@@ -257,6 +259,8 @@ def distill(
     Output:
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
@@ -299,6 +303,8 @@ def evaluate(
     batch_size: int = 64,
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Score a model on labelled examples, with 95% intervals, and beside its teacher.
 
@@ -356,6 +362,8 @@ def evaluate(
     Output:
         predictions: File for every example and what the model made of it.
         submission: Folder for predictions on a GLUE task's test split, in the leaderboard's format.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
 def finetune(
@@ -415,6 +423,8 @@ def finetune(
     graph: str = "auto",
     config: StrPath | None = None,
     resume: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
     checkpoint_every: int = 500,
     log_every: int = 20,
     grad_norms: bool = False,
@@ -502,6 +512,8 @@ def finetune(
     Output:
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
@@ -532,6 +544,8 @@ def predict(
     no_repeat_ngram: int | None = None,
     early_stopping: bool | None = None,
     batch_size: int = 64,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> Any:
     """Add a model's predictions to texts: labels and probabilities, or the texts that it generates.
 
@@ -570,6 +584,10 @@ def predict(
 
     Speed:
         batch_size: Texts at a time.
+
+    Output:
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
 def score(
@@ -606,6 +624,8 @@ def score(
     batch_size: int = 64,
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """The old name of `stillery.evaluate`, which does the same.
 
@@ -660,4 +680,6 @@ def score(
     Output:
         predictions: File for every example and what the model made of it.
         submission: Folder for predictions on a GLUE task's test split, in the leaderboard's format.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """

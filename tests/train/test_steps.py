@@ -162,9 +162,7 @@ def said(step: int, *values: float) -> StepLosses:
 
 def test_the_first_step_without_a_finite_loss_is_named() -> None:
     pending = [said(1, 3.0, 1.0, 2.0), said(2, 3.0, 1.0, float("nan")), said(3, 3.0, float("inf"), 2.0)]
-    with pytest.raises(
-        Stopped, match=r"^lower the learning rate .* in step 2 the loss term soft is not finite, on examples a2, b2$"
-    ):
+    with pytest.raises(Stopped, match=r"^lower the learning rate .* step 2 .* soft is not finite, on examples a2, b2$"):
         finite(pending)
     assert finite([said(1, 3.0, 1.0, 2.0)]) == [{"loss": 3.0, "hard": 1.0, "soft": 2.0}]
 
