@@ -108,8 +108,7 @@ def _show_written(metrics: Mapping[str, Any]) -> None:
     # A run has measured both models alike, and says so at its end.
     if "texts_per_second" in metrics and "texts_per_second" not in metrics.get("cost", {}):
         beside = metrics.get("teacher_texts_per_second")
-        ratio = f" ({metrics['texts_per_second'] / beside:.2f}x)" if beside else ""
-        teacher = f"   teacher {beside:.2f}{ratio}" if beside is not None else ""
+        teacher = f"   teacher {beside:.2f}" if beside is not None else ""
         show(f"  texts written a second: {metrics['texts_per_second']:.2f}{teacher}")
     if "decoding" in metrics:
         show(f"  search: {_search(metrics['decoding'])}")
