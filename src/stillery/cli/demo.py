@@ -39,7 +39,7 @@ def demo(
         show(f"{result.reused} of {len(result.rows)} models were in {folder} already and are reused; remove it to redo")
     show(f"done in {result.seconds:.0f} s; the forward-matched student is in {result.student}")
     show(load_line(result.student))
-    student, teacher = str(result.student), str(result.teacher)
+    student, teacher = str(result.run), str(result.teacher)
     print("next:")
     for words in (
         ["evaluate", student, "--task", result.task, "--split", "test", "--against", teacher],

@@ -39,11 +39,12 @@ _START = "even"
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the demo came to: a table row per model, its task, and the folders of the teacher and the student to use."""
+    """What the demo came to: a table row per model, its task, and the runs of the teacher and the student to use."""
 
     rows: Sequence[Mapping[str, Any]]
     task: str
     teacher: Path
+    run: Path
     student: Path
     seconds: float
     reused: int
@@ -89,6 +90,7 @@ def _run(out: Path, steps: Mapping[str, int]) -> Demo:
         results[method] = run_distill(distilled, out / method, resume=True)
         rows.append(_row(words, results[method], teacher=False))
     return Demo(
-        rows=rows, task=_TASK, teacher=teacher.student, student=results["layer-forward"].student,
+        rows=rows, task=_TASK, teacher=teacher.out, run=results["layer-forward"].out,
+        student=results["layer-forward"].student,
         seconds=time.perf_counter() - began, reused=reused,
     )  # fmt: skip
