@@ -119,6 +119,8 @@ def distill(
     config: StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
     checkpoint_every: int = 500,
     log_every: int = 20,
     grad_norms: bool = False,
@@ -259,10 +261,13 @@ def distill(
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
-        guards: Warn of one term with all the gradient, projections that lose rank, one answer for all.
+        guards: Warn of a loss that explodes, one term with all the gradient, projections that lose rank, one
+            answer for all.
         track: Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.
         tensorboard: The same as track tensorboard.
     """
@@ -302,6 +307,8 @@ def evaluate(
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
     overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """Score a model on labelled examples, with 95% intervals, and beside its teacher.
 
@@ -360,6 +367,8 @@ def evaluate(
         predictions: File for every example and what the model made of it.
         submission: Folder for predictions on a GLUE task's test split, in the leaderboard's format.
         overwrite: Replace files of predictions and submission.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
 def finetune(
@@ -420,6 +429,8 @@ def finetune(
     config: StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
     checkpoint_every: int = 500,
     log_every: int = 20,
     grad_norms: bool = False,
@@ -508,10 +519,13 @@ def finetune(
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
-        guards: Warn of one term with all the gradient, projections that lose rank, one answer for all.
+        guards: Warn of a loss that explodes, one term with all the gradient, projections that lose rank, one
+            answer for all.
         track: Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.
         tensorboard: The same as track tensorboard.
     """
@@ -539,6 +553,8 @@ def predict(
     early_stopping: bool | None = None,
     batch_size: int = 64,
     overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> Any:
     """Add a model's predictions to texts: labels and probabilities, or the texts that it generates.
 
@@ -580,6 +596,8 @@ def predict(
 
     Output:
         overwrite: Replace the file in out, once all rows are written.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
 def score(
@@ -617,6 +635,8 @@ def score(
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
     overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
 ) -> dict[str, Any]:
     """The old name of `stillery.evaluate`, which does the same.
 
@@ -672,4 +692,6 @@ def score(
         predictions: File for every example and what the model made of it.
         submission: Folder for predictions on a GLUE task's test split, in the leaderboard's format.
         overwrite: Replace files of predictions and submission.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """

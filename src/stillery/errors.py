@@ -9,6 +9,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
+from stillery.lines import listed
+
 __all__ = ["ErrorList", "Interrupted", "Stopped", "UserError", "nearest"]
 
 
@@ -59,7 +61,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     options = sorted(known)
     folded = {option.casefold(): option for option in options}
     close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)
-    return f"did you mean {folded[close[0]]!r}?" if close else f"known: {', '.join(options)}"
+    return f"did you mean {folded[close[0]]!r}?" if close else f"known: {listed(options, 40)}"
 
 
 class Stopped(Exception):

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-__all__ = ["NotebookBar", "in_notebook", "notebook_bar"]
+__all__ = ["NotebookBar", "clock", "in_notebook", "notebook_bar"]
 
 EVERY = 0.5
 """Seconds between two updates: a notebook keeps up with them, and a page that is saved stays small."""
@@ -31,10 +31,10 @@ class NotebookBar:
         self._began = time.monotonic()
         self._shown = -EVERY
 
-    def advance(self, amount: int = 1, note: str | None = None) -> None:
+    def advance(self, amount: int = 1, note: Sequence[str] | None = None) -> None:
         """Advance the bar, and change the note at its end when one is given."""
         self._done += amount
-        self._note = self._note if note is None else note
+        self._note = self._note if note is None else " ".join(note)
         now = time.monotonic()
         if now - self._shown >= EVERY:
             self._shown = now
@@ -43,11 +43,11 @@ class NotebookBar:
     def line(self) -> str:
         """What is shown: how much is done of how much, the time it took, the time that remains, and the note."""
         seconds = time.monotonic() - self._began
-        times, filled = _clock(seconds), ""
+        times, filled = clock(seconds), ""
         if self._total:
             share = min(self._done / self._total, 1.0)
             filled = f"[{'#' * int(share * _WIDTH):<{_WIDTH}}] "
-            left = _clock(seconds * (1 - share) / share) if share else "-:--"
+            left = clock(seconds * (1 - share) / share) if share else "-:--"
             times = f"{times}<{left}"
         of = f"{self._done}/{self._total}" if self._total else str(self._done)
         return f"{self._description} {filled}{of} {times} {self._note}".rstrip()
@@ -72,7 +72,12 @@ def notebook_bar(description: str, total: int | None, *, silent: bool = False) -
         found.show(end="\n")
 
 
-def _clock(seconds: float) -> str:
+def clock(seconds: float) -> str:
+    """A time as minutes and seconds, with hours where there are any.
+
+    >>> clock(83.4), clock(3725)
+    ('1:23', '1:02:05')
+    """
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderResult
+from rich.measure import Measurement
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
     Progress,
+    ProgressColumn,
     SpinnerColumn,
-    TextColumn,
+    Task,
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Column
+from rich.text import Text
 
-from stillery.notebook import in_notebook, notebook_bar
+from stillery.lines import width_of, wrapped
+from stillery.notebook import clock, in_notebook, notebook_bar
+from stillery.verbosity import Verbosity, verbosity
 
-__all__ = ["Bar", "bar", "console", "quiet", "say", "track", "worded"]
+__all__ = ["Bar", "bar", "console", "detail", "each_once", "quiet", "say", "track", "worded"]
 
 Item = TypeVar("Item")
 
@@ -28,11 +35,18 @@ Item = TypeVar("Item")
 console = Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
 
 
+_WORTH_A_LINE = 2.0
+"""Seconds that a job takes at least for a line in a file or a pipe to say that it is done."""
+
+
+_WARNING = "warning: "
+
+
 class Bar(Protocol):
     """One running progress bar."""
 
-    def advance(self, amount: int = 1, note: str | None = None) -> None:
-        """Advance the bar, and change the note at its end when one is given."""
+    def advance(self, amount: int = 1, note: Sequence[str] | None = None) -> None:
+        """Advance the bar, and change the note at its end: pieces of which as many are shown as there is room for."""
 
 
 @dataclass(frozen=True)
@@ -42,17 +56,96 @@ class _RichBar:
     progress: Progress
     task: int
 
-    def advance(self, amount: int = 1, note: str | None = None) -> None:
+    def advance(self, amount: int = 1, note: Sequence[str] | None = None) -> None:
         """Advance the bar, and change the note at its end when one is given."""
         task = self.progress.task_ids[self.task]
         self.progress.update(task, advance=amount)
         if note is not None:
-            self.progress.update(task, note=note)
+            self.progress.update(task, note=tuple(note))
+
+
+class _EndBar:
+    """A bar in a file or a pipe, where nothing can be written over: one line when it is done."""
+
+    def __init__(self, description: str, total: int | None) -> None:
+        self._description, self._total = description, total
+        self._done, self._began = 0, time.monotonic()
+        self._note: Sequence[str] = ()
+
+    def advance(self, amount: int = 1, note: Sequence[str] | None = None) -> None:
+        """Count, and keep the note for the end."""
+        self._done += amount
+        self._note = self._note if note is None else note
+
+    def show(self) -> None:
+        """Say how much was done of how much, in what time, and the last note; what took no time is a detail."""
+        seconds = time.monotonic() - self._began
+        of = f"{self._done}/{self._total}" if self._total else str(self._done)
+        line = "  ".join([f"{self._description}: {of} in {clock(seconds)}", *self._note])
+        (say if seconds >= _WORTH_A_LINE else detail)(line)
+
+
+@dataclass(frozen=True)
+class _Pieces:
+    """The first pieces of a note, as many as fit, so that no number is ever cut."""
+
+    pieces: Sequence[str]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        shown, room = "", options.max_width
+        for place, piece in enumerate(self.pieces):
+            longer = f"{shown}  {piece}" if shown else piece
+            more = " …" if place < len(self.pieces) - 1 else ""
+            if len(longer) + len(more) > room:
+                # The mark had room beside the pieces before.
+                shown = f"{shown} …" if shown else ""
+                break
+            shown = longer
+        yield Text(shown, no_wrap=True, overflow="crop")
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement(0, len("  ".join(self.pieces)))
+
+
+class _NoteColumn(ProgressColumn):
+    """The note at the end of a bar, in the room that the numbers leave."""
+
+    def __init__(self) -> None:
+        super().__init__(table_column=Column(ratio=1, no_wrap=True))
+
+    def render(self, task: Task) -> _Pieces:
+        """The pieces of the note."""
+        return _Pieces(task.fields["note"])
+
+
+class _DescriptionColumn(ProgressColumn):
+    """What is done; the only column that becomes narrower on a terminal that is too narrow for all."""
+
+    def render(self, task: Task) -> Text:
+        """The description, on one line."""
+        return Text(task.description, no_wrap=True, overflow="ellipsis")
+
+
+def _columns(width: int) -> list[ProgressColumn]:
+    """Step, total, elapsed and remaining time always; the bar takes what a terminal is wider than they need."""
+    return [
+        SpinnerColumn(table_column=Column(no_wrap=True)),
+        _DescriptionColumn(),
+        BarColumn(bar_width=max(4, min(40, (width - 48) // 2)), table_column=Column(no_wrap=True)),
+        MofNCompleteColumn(table_column=Column(no_wrap=True)),
+        TimeElapsedColumn(table_column=Column(no_wrap=True)),
+        TimeRemainingColumn(table_column=Column(no_wrap=True)),
+        _NoteColumn(),
+    ]
+
+
+def _silent() -> bool:
+    return console.quiet or verbosity() is Verbosity.QUIET
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No messages and no bars inside the block."""
+    """No messages and no bars inside the block, not even warnings: what it does is part of something else."""
     before, console.quiet = console.quiet, True
     try:
         yield
@@ -60,12 +153,15 @@ def quiet() -> Iterator[None]:
         console.quiet = before
 
 
-_wordings: list[Callable[[str], str]] = []
+_wordings: list[Callable[[str], str | None]] = []
 
 
 @contextmanager
-def worded(wording: Callable[[str], str]) -> Iterator[None]:
-    """Change every line that is said inside the block, such as names of files that a user has not given."""
+def worded(wording: Callable[[str], str | None]) -> Iterator[None]:
+    """Change every line that is said inside the block, such as names of files that a user has not given.
+
+    A wording that returns None leaves the line out.
+    """
     _wordings.append(wording)
     try:
         yield
@@ -73,34 +169,56 @@ def worded(wording: Callable[[str], str]) -> Iterator[None]:
         _wordings.pop()
 
 
+def each_once() -> AbstractContextManager[None]:
+    """Say no line twice inside the block, as where several runs read the same data."""
+    said: set[str] = set()
+
+    def new(line: str) -> str | None:
+        return None if line in said or said.add(line) else line  # type: ignore[func-returns-value]
+
+    return worded(new)
+
+
 def say(line: str) -> None:
-    """Print one line on stderr (plain text: square brackets are not markup)."""
+    """Print one line on stderr (plain text: square brackets are not markup).
+
+    Where only warnings are asked for, those are the lines that begin with `warning: `.
+    """
+    if verbosity() is not Verbosity.QUIET or line.startswith(_WARNING):
+        _print(line)
+
+
+def detail(line: str) -> None:
+    """Print one line that only `--verbose` shows: what a user need not act on and no result is read from."""
+    if verbosity() is Verbosity.VERBOSE:
+        _print(line)
+
+
+def _print(line: str) -> None:
+    worded_line: str | None = line
     for wording in reversed(_wordings):
-        line = wording(line)
-    console.print(line, markup=False)
+        worded_line = wording(worded_line) if worded_line is not None else None
+    if worded_line is not None:
+        console.print(wrapped(worded_line, None if in_notebook() else width_of(console.file)), markup=False)
 
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Bar]:
     """A progress bar for the duration of the block; without a terminal one line at the end instead."""
     if in_notebook():
-        with notebook_bar(description, total, silent=console.quiet) as line:
+        with notebook_bar(description, total, silent=_silent()) as line:
             yield line
-        return
-    progress = Progress(
-        SpinnerColumn(),
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[note]}"),
-        console=console,
-        transient=console.is_terminal,
-    )
-    with progress:
-        progress.add_task(description, total=total, note="")
-        yield _RichBar(progress, 0)
+    elif not console.is_terminal or _silent():
+        counted = _EndBar(description, total)
+        try:
+            yield counted
+        finally:
+            counted.show()
+    else:
+        progress = Progress(*_columns(console.width), console=console, transient=True, expand=True)
+        with progress:
+            progress.add_task(description, total=total, note=())
+            yield _RichBar(progress, 0)
 
 
 def track(items: Iterable[Item], description: str | None, total: int | None = None) -> Iterator[Item]:

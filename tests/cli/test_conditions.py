@@ -31,7 +31,7 @@ def test_few_samples_are_the_same_for_every_method_and_for_the_teacher(distill, 
     assert distill("--samples", 20, "--method", "pkd", "--seed", 2, out="pkd").code == 0
     assert distill("--samples", 20, "--sample-seed", 1, out="other").code == 0
     done = command("finetune", "--model", make_bert(), "--data", reviews, "--samples", 20, *SMALL,
-                   "--out", tmp_path / "teacher")  # fmt: skip
+                   "--verbose", "--out", tmp_path / "teacher")  # fmt: skip
     assert done.code == 0, done.err
     drawn = {name: read(tmp_path / name / "conditions.json")["samples"] for name in ("kd", "pkd", "other", "teacher")}
     assert drawn["kd"] == drawn["pkd"] == drawn["teacher"]
@@ -87,7 +87,7 @@ def test_another_teacher_for_the_layers_changes_the_student(distill, make_bert, 
     deeper = make_bert(num_hidden_layers=6, hidden_size=48, intermediate_size=64)
     last = ("--method", "tinybert", "--max-steps", 6)
     assert distill(*last, out="same").code == 0
-    done = distill(*last, "--ild-teacher", deeper, out="other")
+    done = distill(*last, "--ild-teacher", deeper, "--verbose", out="other")
     assert done.code == 0, done.err
     assert f"teacher of the hidden-state stage: {deeper}" in done.err
     # Its 6 layers are what the student's two meet, through a projection from 32 to 48.
@@ -196,7 +196,7 @@ def test_a_model_that_learns_is_not_trained_again(command, make_bert, tmp_path):
 
 def test_best_and_last_are_told(command, make_bert, reviews, tmp_path):
     done = command("finetune", "--model", make_bert(), "--data", reviews, "--max-steps", 4, "--eval-every", 1,
-                   "--batch-size", 8, "--lr", 1e-3, "--out", tmp_path / "run")  # fmt: skip
+                   "--batch-size", 8, "--lr", 1e-3, "--verbose", "--out", tmp_path / "run")  # fmt: skip
     assert done.code == 0, done.err
     training = read(tmp_path / "run" / "metrics.json")["training"]
     log = [json.loads(line) for line in (tmp_path / "run" / "log.jsonl").read_text().splitlines()]

@@ -281,7 +281,7 @@ def test_some_dev_examples_are_scored_while_training_and_all_at_the_end(command,
     write_csv(folder / "dev.csv", ("text", "label"), rows[:30])
     asked = ("distill", "--teacher", tiny_teacher, "--data", folder, "--layers", 1, *QUICK, "--eval-every", 1)
     run = tmp_path / "few"
-    done = command(*asked, "--dev-samples", 7, "--out", run)
+    done = command(*asked, "--dev-samples", 7, "--verbose", "--out", run)
     assert done.code == 0 and "7 of 30 examples are scored while training, all of them at the end" in done.err
     found = metrics_of(run)
     assert found["examples"] == 30 and found["split"] == "dev" and found["training"]["dev_samples"] == 7

@@ -51,7 +51,7 @@ def check_predictions(command, model, out: Path, texts: list[str], tmp_path: Pat
 @pytest.mark.parametrize("method", ["ild-rtc", "kd", "tinybert", "rail-kd", "minilm"])
 def test_a_narrower_student_reuses_the_classifier(command, ask, tiny_teacher, tmp_path, method):
     out = tmp_path / "run"
-    done = command(*ask, "--method", method, *NARROW, "--head", "reuse-frozen", *SMALL, "--out", out)
+    done = command(*ask, "--method", method, *NARROW, "--head", "reuse-frozen", *SMALL, "--verbose", "--out", out)
     assert done.code == 0, done.err
     line = (
         "classifier replaced by the teacher's, frozen, behind a new linear projector 16 -> 32 that follows the "
@@ -160,7 +160,7 @@ def test_a_custom_head_is_trained_exported_and_used(command, ask, texts, tmp_pat
     assert command("evaluate", out, "--data", ask[4]).code == 0
     # It is a teacher too, and its run file makes it again.
     follow = ("distill", "--teacher", out, "--data", ask[4], "--method", "kd", "--head", "reuse", "--layers", 1, *SMALL)
-    done = command(*follow, "--out", tmp_path / "next")
+    done = command(*follow, "--verbose", "--out", tmp_path / "next")
     assert done.code == 0 and "classifier replaced by the teacher's" in done.err, done.err
     AutoModelForSequenceClassification.from_pretrained(tmp_path / "next")
     assert command("distill", "--config", out / "run.toml", "--out", tmp_path / "again").code == 0

@@ -53,7 +53,7 @@ def like_mnli(path: Path, rows: int, words: pa.Array) -> Path:
 
 def peak_of(model: Path, data: Path, out: Path, cache: str) -> tuple[float, float, str]:
     """Run the command line for two steps: the most memory it held, in MiB, its seconds and what it said."""
-    arguments = ["finetune", "--model", model, "--data", data, "--max-steps", "2", "--out", out]
+    arguments = ["finetune", "--model", model, "--data", data, "--max-steps", "2", "--verbose", "--out", out]
     began = time.perf_counter()
     with (out.parent / f"{out.name}.err").open("w+") as said:
         child = subprocess.Popen(

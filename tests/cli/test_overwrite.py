@@ -9,6 +9,7 @@ import pytest
 
 import stillery
 from stillery.errors import UserError
+from stillery.jobs.run_folder import model_files
 
 
 def listing(folder: Path) -> dict[Path, int]:
@@ -44,13 +45,13 @@ def test_a_run_is_replaced_and_its_run_file_does_not_say_so(command, run, distil
     assert done.code == 0, done.err
     text = (run / "run.toml").read_text()
     assert "layers = 2" in text and "overwrite" not in text and not (run / "checkpoints").exists()
-    weights = (run / "student" / "model.safetensors").read_bytes()
+    weights = (run / "model.safetensors").read_bytes()
     # The same run as one that replaced nothing: another one like it is this run already.
     done = command("distill", "--config", run / "run.toml", "--out", run)
     assert done.code == 2 and "holds this run already, finished: read it with --resume" in done.err
     assert done.err.endswith("or --overwrite\n")
     done = distil(run)
-    assert done.code == 0 and (run / "student" / "model.safetensors").read_bytes() == weights
+    assert done.code == 0 and (run / "model.safetensors").read_bytes() == weights
     assert distil(tmp_path / "new").code == 0
 
 
@@ -64,7 +65,10 @@ def test_an_earlier_run_stays_until_everything_is_checked(run, distil, tmp_path)
         done = distil(run, *options)
         assert done.code == 2 and words in done.err
         assert listing(run) == before
-    inside = shutil.copytree(run / "student", run / "given")
+    inside = run / "given"
+    inside.mkdir()
+    for path in model_files(run):
+        shutil.copy(path, inside)
     done = distil(run, teacher=inside)
     assert done.code == 2
     assert done.err == f"stillery: --out {run} is not overwritten, for --teacher is in it: give another folder\n"

@@ -42,7 +42,7 @@ def teacher(tiny_teacher: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
 
 def test_a_run_says_logs_keeps_and_repeats_what_it_chose(command, teacher: Path, reviews: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    done = command(*ask(teacher, reviews, out, "--init", "last"))
+    done = command(*ask(teacher, reviews, out, "--init", "last", "--verbose"))
     assert done.code == 0, done.err
     kept = read(out)
     (met,) = kept["pairs"].values()
@@ -81,7 +81,7 @@ def test_a_run_that_goes_on_takes_what_it_began_with(
     other = before | {"similarity": {"task": {"encoder": np.eye(3, 5).tolist()}}}
     (out / "similarity.json").write_text(json.dumps(other))
     monkeypatch.setattr(similar, "measured", lambda *given: pytest.fail("it was measured anew"))
-    done = command(*asked, "--resume")
+    done = command(*asked, "--resume", "--verbose")
     assert done.code == 0, done.err
     assert "hidden: student-teacher layers 0-0, 1-1, 2-2 (as this run began)" in done.err
     events = [json.loads(line)["event"] for line in (out / "log.jsonl").read_text().splitlines()]

@@ -27,7 +27,7 @@ def read(path: Path) -> dict:
 @pytest.fixture
 def distill(command, tiny_teacher, reviews, tmp_path) -> Callable:
     def run(*options: object, out: str = "run"):
-        return command("distill", "--teacher", tiny_teacher, "--data", reviews, "--cache", "off", *options,
+        return command("distill", "--teacher", tiny_teacher, "--data", reviews, "--cache", "off", "--verbose", *options,
                        "--out", tmp_path / out)  # fmt: skip
 
     return run

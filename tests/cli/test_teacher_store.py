@@ -25,7 +25,20 @@ def distill(command, tiny_teacher: Path, reviews: Path, tmp_path: Path, monkeypa
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "cache"))
 
     def run(name: str, *more: object):
-        settings = ["--layers", 2, "--epochs", 2, "--batch-size", 16, "--lr", 1e-3, "--keep", "last", *more]
+        settings = [
+            "--layers",
+            2,
+            "--epochs",
+            2,
+            "--batch-size",
+            16,
+            "--lr",
+            1e-3,
+            "--keep",
+            "last",
+            "--verbose",
+            *more,
+        ]
         return command("distill", "--teacher", tiny_teacher, "--data", reviews, "--out", tmp_path / name, *settings)
 
     return run
@@ -84,7 +97,7 @@ def test_what_auto_decided_is_in_the_run_file_and_a_repeat_measures_nothing(
     card = (tmp_path / "first" / "README.md").read_text()
     assert tomllib.loads(card.split("```toml\n")[1].split("```")[0])["stored_stages"] == stages
     takes(later)
-    again = command("distill", "--config", file, "--out", tmp_path / "again")
+    again = command("distill", "--config", file, "--verbose", "--out", tmp_path / "again")
     assert again.code == 0, again.err
     assert used("again") == used("first") and bits("again") == bits("first") and "s live" not in again.err
     assert (tmp_path / "again" / "run.toml").read_bytes() == file.read_bytes()

@@ -177,7 +177,7 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_samples_are_sources_with_all_their_texts(command, t5, several, tmp_path):
     for samples in (5, 12):
-        done = command("finetune", "--model", t5, "--data", several, *SMALL, "--samples", samples,
+        done = command("finetune", "--model", t5, "--data", several, *SMALL, "--samples", samples, "--verbose",
                        "--out", tmp_path / str(samples))  # fmt: skip
         assert done.code == 0, done.err
         assert f"{samples} of 30 training sources drawn with seed 0, " in done.err

@@ -108,10 +108,10 @@ def test_stacks_cross_attention_and_frozen_embeddings(command, t5, pairs, tmp_pa
 def test_the_teachers_own_texts_are_written_once(command, writer, pairs, tmp_path, monkeypatch):
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "cache"))
     more = ("--layers", 2, "--method", "none", "--sequence-level")
-    first = command(*ask("distill", writer, pairs, tmp_path / "a", *more))
+    first = command(*ask("distill", writer, pairs, tmp_path / "a", *more, "--verbose"))
     assert first.code == 0, first.err
     assert "train (teacher): write" in first.err
-    second = command(*ask("distill", writer, pairs, tmp_path / "b", *more))
+    second = command(*ask("distill", writer, pairs, tmp_path / "b", *more, "--verbose"))
     assert second.code == 0 and "train (teacher): write" not in second.err and "read from the cache" in second.err
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in ("a", "b")]
     assert weights[0] == weights[1]

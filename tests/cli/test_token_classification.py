@@ -260,7 +260,7 @@ def test_a_cached_teacher_is_the_live_one(command, teachers, sentences, method, 
     """Logits of tokens, states of tokens, means of texts, queries and keys."""
     short = ("--option", "layer_share=0.5", "--option", "least_steps=2") if method == "minilm-v2" else ()
     for cache in ("off", "on"):
-        more = ("--method", method, *short, "--cache", cache, "--log-every", 1)
+        more = ("--method", method, *short, "--cache", cache, "--log-every", 1, "--verbose")
         done = command(*distil(teachers["bert"], sentences, tmp_path / cache, *more))
         assert done.code == 0, done.err
         assert cache == "off" or "token logits" in done.err
@@ -275,7 +275,9 @@ def test_tokens_are_cached(command, teachers, sentences, tmp_path, monkeypatch):
     monkeypatch.setattr(token_cache, "FEWEST", 10)
     said = []
     for name in ("a", "b"):
-        done = command(*distil(teachers["bert"], sentences, tmp_path / name, "--method", "kd", "--max-steps", 2))
+        done = command(
+            *distil(teachers["bert"], sentences, tmp_path / name, "--method", "kd", "--max-steps", 2, "--verbose")
+        )
         assert done.code == 0, done.err
         said.append("tokens of 48 sentences read from the cache" in done.err)
     assert said == [False, True]
@@ -318,11 +320,14 @@ def test_words_beyond_the_length_are_no_tags(command, teachers, tmp_path):
 
 def test_a_tagger_is_fine_tuned_further(command, teachers, sentences, tmp_path):
     """With the same tags its head is kept; a student may be scored beside a teacher with the tags in another order."""
-    done = command("finetune", "--model", teachers["bert"], "--data", sentences, *SMALL, "--out", tmp_path / "run")
+    done = command("finetune", "--model", teachers["bert"], "--data", sentences, *SMALL, "--verbose",
+                   "--out", tmp_path / "run")  # fmt: skip
     assert done.code == 0 and "new (random)" not in done.err
     others = [(words, [f"{tag}X" if tag != "O" else tag for tag in tags]) for words, tags in tagged()]
     path = conll(tmp_path / "others.conll", others)
-    done = command("finetune", "--model", teachers["bert"], "--data", path, *SMALL, "--out", tmp_path / "other")
+    done = command(
+        "finetune", "--model", teachers["bert"], "--data", path, *SMALL, "--verbose", "--out", tmp_path / "other"
+    )
     assert done.code == 0 and "new (random): classifier.bias, classifier.weight" in done.err
     done = command("evaluate", tmp_path / "other", "--data", path, "--against", teachers["bert"])
     assert done.code == 2 and "B-LOC" in done.err and "cannot be compared" in done.err

@@ -117,7 +117,7 @@ def test_a_narrower_student(command, ask, tmp_path, method):
     ],
 )
 def test_layers_are_copied(command, ask, tiny_teacher, tmp_path, options, taken):
-    done = command(*ask, *options, *unmoved(tmp_path))
+    done = command(*ask, *options, "--verbose", *unmoved(tmp_path))
     assert done.code == 0, done.err
     student = tmp_path / "run"
     for place, source in enumerate(taken, start=1):
@@ -154,7 +154,7 @@ def test_layers_come_from_another_pretrained_model(command, ask, make_bert, tmp_
 @pytest.mark.parametrize(("head", "moves"), [("reuse", True), ("reuse-frozen", False)])
 def test_the_teachers_head_is_reused(command, ask, tiny_teacher, tmp_path, head, moves):
     out = tmp_path / "run"
-    done = command(*ask, "--layers", 2, "--head", head, *SMALL, "--lr", 0.01, "--out", out)
+    done = command(*ask, "--layers", 2, "--head", head, *SMALL, "--lr", 0.01, "--verbose", "--out", out)
     assert done.code == 0, done.err
     name = "classifier.weight"
     same = torch.equal(weights(out)[name], weights(tiny_teacher)[name])

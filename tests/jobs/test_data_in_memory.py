@@ -266,7 +266,7 @@ def test_all_errors_are_told_together(tiny_teacher: Path, tmp_path: Path) -> Non
 def test_messages_speak_of_what_was_given(
     tiny_teacher: Path, rows: Rows, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = stillery.distill(teacher=tiny_teacher, data=rows, out=tmp_path / "run", **SMALL)
+    run = stillery.distill(teacher=tiny_teacher, data=rows, out=tmp_path / "run", verbose=True, **SMALL)
     said = capsys.readouterr().err
     assert "data: data is split by its texts: 128 train" in said and "parquet" not in said
     stillery.evaluate(run, data=rows)

@@ -56,7 +56,7 @@ def test_the_line_is_written_over_at_a_modest_rate(capsys: pytest.CaptureFixture
     for _ in range(1000):
         bar.advance()
     assert capsys.readouterr().err.count("\r") == 1
-    bar.advance(0, note="loss 0.5000")
+    bar.advance(0, note=["loss 0.5000"])
     bar.show()
     assert "] 1000/1000 0:00<0:00 loss 0.5000" in capsys.readouterr().err
     quiet = NotebookBar("train", None, silent=True)

@@ -21,6 +21,7 @@ from stillery.jobs.kinds.generation import teacher_texts as room
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.kinds.generation.teacher_texts import teacher_texts
 from stillery.models.load import Loaded
+from stillery.verbosity import Verbosity, verbosity_as
 
 END, LONGEST = 2, 8
 ENDS = (END, *range(20, 28))
@@ -211,7 +212,8 @@ def test_what_was_written_before_an_end_is_not_written_again(
     assert "8 texts of the teacher are kept; the same command goes on from there" in capsys.readouterr().err
     if killed:
         monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "copy"))
-    found = teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 4)
+    with verbosity_as(Verbosity.VERBOSE):
+        found = teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 4)
     assert asked[3:] == [4, 4, 4]
     assert targets_of(teacher, found) == undisturbed
     assert "8 texts of the teacher read from the cache" in capsys.readouterr().err

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from stillery.api.options import DISTILL, EVALUATE, FINETUNE, PREDICT
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
+from stillery.verbosity import Verbosity, verbosity_as
 
 if TYPE_CHECKING:
     from stillery.api.given import Given
@@ -23,9 +25,24 @@ __all__ = ["distill", "evaluate", "finetune", "predict", "score"]
 _CALLBACKS = ("on_step", "on_score")
 
 Run = TypeVar("Run")
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _saying(function: Function) -> Function:
+    """Take `quiet` and `verbose`; while the function runs, messages and bars are what they ask for."""
+
+    @functools.wraps(function)
+    def run(*given: Any, quiet: bool = False, verbose: bool = False, **named: Any) -> Any:
+        if quiet and verbose:
+            raise UserError("both quiet and verbose are given: give one")
+        with verbosity_as(Verbosity.of(quiet=quiet, verbose=verbose)):
+            return function(*given, **named)
+
+    return cast(Function, run)
 
 
 @described(FINETUNE, "Result")
+@_saying
 def finetune(**given: Any) -> Result:
     """Fine-tune a pretrained model on labelled examples, and write a run folder.
 
@@ -45,6 +62,7 @@ def finetune(**given: Any) -> Result:
 
 
 @described(DISTILL, "Result")
+@_saying
 def distill(**given: Any) -> Result:
     """Distil a fine-tuned teacher into a smaller student, and write a run folder.
 
@@ -66,6 +84,7 @@ def distill(**given: Any) -> Result:
 
 
 @described(EVALUATE, "dict[str, Any]")
+@_saying
 def evaluate(model: Any, **given: Any) -> dict[str, Any]:
     """Score a model on labelled examples, with 95% intervals, and beside its teacher.
 
@@ -116,6 +135,7 @@ def score(model: Any, **given: Any) -> dict[str, Any]:
 
 
 @described(PREDICT, "Any")
+@_saying
 def predict(model: Any, **given: Any) -> Any:
     """Add a model's predictions to texts: labels and probabilities, or the texts that it generates.
 

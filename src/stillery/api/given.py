@@ -14,6 +14,7 @@ from typing import Any
 
 from stillery.errors import UserError
 from stillery.jobs.result import Result
+from stillery.lines import listed
 from stillery.progress import say, worded
 
 __all__ = ["Given", "given", "temporary_run"]
@@ -48,9 +49,7 @@ class Given:
             pq.write_table(as_table(value, name), path)
             return self._stage(path, name)
         if trains and "train" not in splits:
-            raise UserError(
-                f"{name} has no 'train' split; it has {', '.join(repr(word) for word, _ in splits.values())}"
-            )
+            raise UserError(f"{name} has no 'train' split; it has {listed(repr(word) for word, _ in splits.values())}")
         path = self.folder / name
         path.mkdir()
         for split, (word, table) in splits.items():

@@ -66,6 +66,16 @@ _RUN = (
     ),
     _overwrite("Replace an earlier run in out, as soon as this one begins."),
 )  # fmt: skip
+_SAYING = (
+    Option(
+        name="quiet", type="bool", default=False, panel=Panel.OUTPUT,
+        help="Say nothing but warnings: no progress and no messages.",
+    ),
+    Option(
+        name="verbose", type="bool", default=False, panel=Panel.OUTPUT,
+        help="Say details too: splits, starts, pairs of layers, caches, number formats.",
+    ),
+)  # fmt: skip
 _INPUTS = (GenerationSettings, SearchSettings)
 
 
@@ -81,7 +91,7 @@ FINETUNE = options_of(
         name="model", type="Model | None", panel=Panel.FIRST,
         help="Pretrained model: a folder, a name on the hub, or a model of transformers with its tokenizer.",
     ),
-    _DATA, *_RUN, DataSettings, *_INPUTS, ConditionSettings, RestartSettings, Training,
+    _DATA, *_RUN, *_SAYING, DataSettings, *_INPUTS, ConditionSettings, RestartSettings, Training,
     inherited=_as_trained("base model"),
 )  # fmt: skip
 DISTILL = options_of(
@@ -89,7 +99,7 @@ DISTILL = options_of(
         name="teacher", type="Model | None", panel=Panel.FIRST,
         help="Fine-tuned model: a run, its folder, a name on the hub, or a model of transformers with its tokenizer.",
     ),
-    _DATA, *_RUN,
+    _DATA, *_RUN, *_SAYING,
     Option(
         name="recipe", type="Recipe | str | None", panel=Panel.METHOD,
         help="A recipe of your own instead of method: a `stillery.recipe.Recipe`, or FILE.py:FUNCTION.",
@@ -119,7 +129,7 @@ EVALUATE = options_of(
         help="Folder for predictions on a GLUE task's test split, in the leaderboard's format.",
     ),
     _overwrite("Replace files of predictions and submission."),
-    DataSettings, *_INPUTS, leave_out=("unlabelled",), inherited=_AS_ITS_RUN,
+    *_SAYING, DataSettings, *_INPUTS, leave_out=("unlabelled",), inherited=_AS_ITS_RUN,
 )  # fmt: skip
 PREDICT = options_of(
     _MODEL,
@@ -132,7 +142,7 @@ PREDICT = options_of(
         help="File to write; its suffix decides the format.  [default: none, the table is returned]",
     ),
     _overwrite("Replace the file in out, once all rows are written."),
-    _TOKENIZER, _BATCH_SIZE, DataSettings, *_INPUTS,
+    _TOKENIZER, _BATCH_SIZE, *_SAYING, DataSettings, *_INPUTS,
     leave_out=("task", "data_dir", "label", "regression", "multi_label", "label_separator", "unlabelled", "target",
                "max_target_length"),
     inherited=_AS_ITS_RUN,

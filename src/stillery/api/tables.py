@@ -10,6 +10,7 @@ import pyarrow as pa
 from stillery.data.readers.row_numbers import at
 from stillery.data.schema.split_folders import SPLITS
 from stillery.errors import UserError
+from stillery.lines import listed
 
 __all__ = ["KNOWN", "as_table", "is_table", "library_of", "splits_of"]
 
@@ -85,9 +86,9 @@ def _columns(data: Any, name: str) -> pa.Table:
         return found
     if hasattr(data, "columns") and hasattr(data, "__arrow_c_stream__"):
         return pa.table(data)
-    for listed in ("to_list", "tolist"):
-        if hasattr(data, listed):
-            data = getattr(data, listed)()
+    for method in ("to_list", "tolist"):
+        if hasattr(data, method):
+            data = getattr(data, method)()
     if isinstance(data, Sequence):
         return _of_rows(data, name)
     raise UserError(f"{name} is a {type(data).__qualname__}: give {KNOWN}")
@@ -97,7 +98,7 @@ def _of_pandas(data: Any, name: str) -> pa.Table:
     names = [str(column) for column in data.columns]
     twice = sorted({column for column in names if names.count(column) > 1})
     if twice:
-        raise UserError(f"{name}: more than one column is called {', '.join(map(repr, twice))}; rename all but one")
+        raise UserError(f"{name}: more than one column is called {listed(map(repr, twice))}; rename all but one")
     return _of_columns({column: data.iloc[:, place] for place, column in enumerate(names)}, name)
 
 
@@ -120,7 +121,7 @@ def _of_columns(columns: Mapping[str, Any], name: str) -> pa.Table:
     arrays = {column: _array(values, column, name) for column, values in columns.items()}
     lengths = {column: len(array) for column, array in arrays.items()}
     if len(set(lengths.values())) > 1:
-        said = ", ".join(f"{column!r} {length}" for column, length in lengths.items())
+        said = listed(f"{column!r} {length}" for column, length in lengths.items())
         raise UserError(f"{name}: its columns have different numbers of rows: {said}")
     if not arrays:
         raise UserError(f"{name} has no columns")
@@ -138,5 +139,5 @@ def _array(values: Iterable[Any], column: str, name: str) -> Any:
         for row, value in enumerate(values, start=1):
             if value is not None and value == value:  # not NaN
                 kinds.setdefault(type(value).__name__, row)
-    said = " and ".join(f"{kind} (row {row})" for kind, row in list(kinds.items())[:3])
+    said = listed((f"{kind} (row {row})" for kind, row in kinds.items()), 3, between=" and ")
     raise UserError(f"{name}: column {column!r} holds {said} values, which are no column; make them one kind") from None

@@ -7,6 +7,9 @@ from typing import Annotated, Any
 
 import typer
 
+from stillery.lines import show
+from stillery.verbosity import Verbosity, verbosity
+
 __all__ = ["check"]
 
 
@@ -27,6 +30,6 @@ def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="
     from stillery.jobs.finetune import prepare_finetune
 
     prepared = prepare_distill(asked) if job == "distill" else prepare_finetune(asked)
-    for line in prepared.summary():
-        print(line)
-    print(f"{run_file}: ok")
+    if verbosity() is not Verbosity.QUIET:
+        for line in [*prepared.summary(), *prepared.details(), f"{run_file}: ok"]:
+            show(line)

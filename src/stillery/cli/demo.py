@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Annotated
 
 import typer
+
+from stillery.lines import command_line, show, width_of
+from stillery.verbosity import Verbosity, verbosity
 
 __all__ = ["demo"]
 
@@ -29,9 +33,17 @@ def demo(
     console.print()
     console.print(table(result.rows))
     console.print()
+    if verbosity() is Verbosity.QUIET:
+        return
     if result.reused:
-        print(
-            f"{result.reused} of {len(result.rows)} models were in {folder} already and are reused; remove it to redo"
-        )
-    print(f"done in {result.seconds:.0f} s; the forward-matched student is in {result.student}")
-    print(load_line(result.student))
+        show(f"{result.reused} of {len(result.rows)} models were in {folder} already and are reused; remove it to redo")
+    show(f"done in {result.seconds:.0f} s; the forward-matched student is in {result.student}")
+    show(load_line(result.student))
+    student, teacher = str(result.run), str(result.teacher)
+    print("next:")
+    for words in (
+        ["evaluate", student, "--task", result.task, "--split", "test", "--against", teacher],
+        ["distill", "--teacher", teacher, "--task", result.task, "--method", "pkd", "--layers", "3",
+         "--out", f"{folder}/pkd"],
+    ):  # fmt: skip
+        print(command_line(["stillery", *words], width_of(sys.stdout)))

@@ -68,4 +68,4 @@ def distill(
         from stillery.cli.show import show_result
         from stillery.jobs.distill import run_distill
 
-        show_result(run_distill(asked, out, resume=resume, overwrite=overwrite))
+        show_result(run_distill(asked, out, resume=resume, overwrite=overwrite), asked.run)

@@ -65,4 +65,4 @@ def finetune(
         from stillery.cli.show import show_result
         from stillery.jobs.finetune import run_finetune
 
-        show_result(run_finetune(asked, out, resume=resume, overwrite=overwrite))
+        show_result(run_finetune(asked, out, resume=resume, overwrite=overwrite), asked.run)

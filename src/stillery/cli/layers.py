@@ -6,6 +6,8 @@ from typing import Annotated
 
 import typer
 
+from stillery.lines import listed
+
 __all__ = ["layers"]
 
 
@@ -37,4 +39,4 @@ def layers(
         print(f"head: the next token, {'tied to the embeddings' if found['tied_head'] else 'with weights of its own'}")
         return
     labels = found["labels"]
-    print(f"head: {', '.join(labels) if labels else 'none (fine-tune it before it can teach)'}")
+    print(f"head: {listed(labels, 20) if labels else 'none (fine-tune it before it can teach)'}")

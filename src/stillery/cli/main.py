@@ -20,9 +20,11 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
+from stillery.cli.saying import saying
 from stillery.cli.tasks import tasks
 from stillery.errors import Interrupted, Stopped, UserError
 from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
+from stillery.lines import width_of, wrapped
 from stillery.setting import option_name
 
 __all__ = ["app", "main"]
@@ -30,6 +32,9 @@ __all__ = ["app", "main"]
 # What a wrong command line raises; where its class lives depends on the version of typer.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 _INTERRUPTED, _READER_GONE = 130, 141
+
+_SHORT = (methods, layers, cache)
+"""Commands that only print what they are asked for."""
 
 app = typer.Typer(
     name="stillery",
@@ -46,7 +51,7 @@ for panel, commands in (
     (Commands.KEEPING, (cache,)),
 ):
     for command in commands:
-        app.command(cls=Command, rich_help_panel=panel)(command)
+        app.command(cls=Command, rich_help_panel=panel)(command if command in _SHORT else saying(command))
 app.add_typer(tasks, rich_help_panel=Commands.DATA)
 
 
@@ -65,7 +70,8 @@ def _without_command(
 
 def _fail(lines: Sequence[str], code: int) -> NoReturn:
     # In one write: the lines of several processes would run into each other otherwise.
-    sys.stderr.write("".join(f"stillery: {line}\n" for line in lines))
+    width = width_of(sys.stderr)
+    sys.stderr.write("".join(f"{wrapped(f'stillery: {line}', width)}\n" for line in lines))
     sys.stderr.flush()
     sys.exit(code)
 

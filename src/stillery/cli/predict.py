@@ -9,7 +9,9 @@ import typer
 
 from stillery.cli.options import as_searched, with_settings
 from stillery.jobs.config.settings import SearchSettings
+from stillery.lines import show
 from stillery.setting import Panel
+from stillery.verbosity import Verbosity, verbosity
 
 __all__ = ["predict"]
 
@@ -102,4 +104,5 @@ def predict(
         max_length=max_length, source=source, prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty,
         **settings,
     )  # fmt: skip
-    print(f"{rows} rows written to {out}")
+    if verbosity() is not Verbosity.QUIET:
+        show(f"{rows} rows written to {out}")

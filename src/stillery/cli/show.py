@@ -7,8 +7,10 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from stillery.jobs.config.settings import SearchSettings
+from stillery.jobs.config.settings import Distill, Finetune, SearchSettings
+from stillery.lines import LISTED, show
 from stillery.setting import option_name
+from stillery.verbosity import Verbosity, verbosity
 
 if TYPE_CHECKING:
     from stillery.jobs.finish import Result
@@ -39,53 +41,58 @@ def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> N
     """Print an evaluation for a person; with `per_class` a line for each class too."""
     # A finished run of before calls it a part.
     split = metrics.get("split", metrics.get("part"))
-    print(f"{metrics['task']}: {metrics['examples']}{f' {split}' if split else ''} examples")
+    show(f"{metrics['task']}: {metrics['examples']}{f' {split}' if split else ''} examples")
     for name, value in metrics["metrics"].items():
         bounds = metrics["intervals"].get(name)
         between = f"  (95%: {bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
         teacher = metrics.get("teacher_metrics", {}).get(name)
         beside = f"   teacher {teacher:.2f}" if teacher is not None else ""
-        print(f"  {name:<10} {value:6.2f}{between}{beside}")
+        show(f"  {name:<10} {value:6.2f}{between}{beside}")
     if per_class:
         _show_classes(metrics.get("per_class", {}))
     if "absent_note" in metrics and "f1_macro" in metrics["metrics"]:
-        print(f"  {metrics['absent_note']}")
+        show(f"  {metrics['absent_note']}")
     for split, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
-        print(f"  {split} ({beside['examples']} examples): {values}")
+        show(f"  {split} ({beside['examples']} examples): {values}")
     _show_entities(metrics)
     _show_written(metrics)
-    for signature in metrics.get("signatures", {}).values():
-        print(f"  {signature}")
+    if verbosity() is Verbosity.VERBOSE:
+        for signature in metrics.get("signatures", {}).values():
+            show(f"  {signature}")
     for file in metrics.get("submission", []):
-        print(f"  {file}")
+        show(f"  {file}")
     if "agreement" in metrics:
         difference = metrics["difference"]
         low, high = difference["interval"]
         of_entities = f", on entities {metrics['entity_agreement']:.2f}%" if "entity_agreement" in metrics else ""
-        print(f"  agreement with the teacher {metrics['agreement']:.2f}%{of_entities}")
-        print(
+        show(f"  agreement with the teacher {metrics['agreement']:.2f}%{of_entities}")
+        show(
             f"  {difference['metric']} minus the teacher's: {difference['value']:+.2f} (95%: {low:+.2f} to {high:+.2f})"
         )
 
 
 def _show_entities(metrics: Mapping[str, Any]) -> None:
     """Print how well each type of entity is found, where words were tagged."""
-    for name, one in metrics.get("types", {}).items():
+    types = metrics.get("types", {})
+    some = types if len(types) <= LISTED or verbosity() is Verbosity.VERBOSE else dict(list(types.items())[:LISTED])
+    for name, one in some.items():
         low, high = one["interval"]
-        print(f"  {name:<10} {one['f1']:6.2f}  (95%: {low:.2f} to {high:.2f})   f1 of {one['entities']} entities")
+        show(f"  {name:<10} {one['f1']:6.2f}  (95%: {low:.2f} to {high:.2f})   f1 of {one['entities']} entities")
+    if len(some) < len(types):
+        show(f"  and {len(types) - len(some):,} more types (--verbose shows them)")
 
 
 def _show_classes(classes: Mapping[str, Mapping[str, float]]) -> None:
     """Print precision, recall and F1 of each class, the rarest last."""
     if not classes:
-        print("  no classes: the labels are scores, or texts")
+        show("  no classes: the labels are scores, or texts")
         return
     width = min(max(map(len, ["class", *classes])), 30)
-    print(f"  {'class':<{width}}  precision  recall      f1  examples")
+    show(f"  {'class':<{width}}  precision  recall      f1  examples")
     for name, found in sorted(classes.items(), key=lambda item: -item[1]["examples"]):
         shown = name if len(name) <= width else f"{name[: width - 3]}..."
-        print(
+        show(
             f"  {shown:<{width}}  {found['precision']:9.2f}  {found['recall']:6.2f}  {found['f1']:6.2f}  "
             f"{found['examples']:8d}"
         )
@@ -97,13 +104,14 @@ def _show_written(metrics: Mapping[str, Any]) -> None:
         teacher = f"   teacher {metrics['teacher_no_label']}" if "teacher_no_label" in metrics else ""
         scores = "pearson" in metrics["metrics"]
         what = "are no number, counted as 2.5" if scores else "name no class, counted as wrong"
-        print(f"  texts that {what}: {metrics['no_label']}{teacher}")
-    if "texts_per_second" in metrics:
+        show(f"  texts that {what}: {metrics['no_label']}{teacher}")
+    # A run has measured both models alike, and says so at its end.
+    if "texts_per_second" in metrics and "texts_per_second" not in metrics.get("cost", {}):
         beside = metrics.get("teacher_texts_per_second")
         teacher = f"   teacher {beside:.2f}" if beside is not None else ""
-        print(f"  texts written a second: {metrics['texts_per_second']:.2f}{teacher}")
+        show(f"  texts written a second: {metrics['texts_per_second']:.2f}{teacher}")
     if "decoding" in metrics:
-        print(f"  search: {_search(metrics['decoding'])}")
+        show(f"  search: {_search(metrics['decoding'])}")
 
 
 def _search(decoding: Mapping[str, Any]) -> str:
@@ -122,25 +130,27 @@ def _show_training(training: Mapping[str, Any]) -> None:
         name = next(iter(best))
         kept = f"kept: step {training['kept_step']} of {training['steps']}"
         few = f" (of {training['dev_samples']} examples)" if "dev_samples" in training else ""
-        print(f"  dev {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
+        show(f"  dev {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
 
 
-def show_result(result: Result) -> None:
-    """Print what a run came to and where it is, once however many processes ran it."""
+def show_result(result: Result, run: Finetune | Distill) -> None:
+    """Print what a run came to, where it is and what to run next, once however many processes ran it."""
     from accelerate import PartialState
 
-    if not PartialState().is_main_process:
+    from stillery.cli.next_steps import show_next
+    from stillery.jobs.result import speed
+
+    if not PartialState().is_main_process or verbosity() is Verbosity.QUIET:
         return
     show_evaluation(result.metrics)
-    _show_training(result.metrics["training"])
+    if verbosity() is Verbosity.VERBOSE:
+        _show_training(result.metrics["training"])
     cost = result.metrics["cost"]
-    faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
-    # A text is written in as many passes as it has tokens.
-    once = "a forward pass" if result.metrics.get("writes") else "a text"
-    print(
-        f"  {cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB, {cost['latency_ms']:.1f} ms {once}{faster}, "
-        f"trained {cost['train_seconds']:.0f} s"
+    show(
+        f"  {cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB, {speed(result.metrics)}, trained "
+        f"{cost['train_seconds']:.0f} s"
     )
-    print(f"model: {result.student}")
+    show(f"model: {result.student}")
     found = result.metrics
-    print(load_line(result.student, custom_head=found.get("custom_head", False), writes=found.get("writes")))
+    show(load_line(result.student, custom_head=found.get("custom_head", False), writes=found.get("writes")))
+    show_next(run, result)

@@ -7,6 +7,9 @@ from typing import Annotated
 
 import typer
 
+from stillery.lines import show
+from stillery.verbosity import Verbosity, verbosity
+
 __all__ = ["synth"]
 
 
@@ -38,7 +41,9 @@ def synth(
         corpus, out, size=size, length=length, tolerance=tolerance, min_words=min_words, text=text,
         tokenizer=tokenizer, seed=seed, overwrite=overwrite,
     )  # fmt: skip
-    print(
+    if verbosity() is Verbosity.QUIET:
+        return
+    show(
         f"{made.pairs:,} pairs out of {made.sentences:,} sentences written to {out}; effective length "
         f"{made.mean_length:.1f} tokens in the mean, {made.shortest} to {made.longest}"
     )

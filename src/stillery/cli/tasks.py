@@ -8,7 +8,10 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.panels import Command, Group
+from stillery.cli.saying import saying
 from stillery.cli.synth import synth
+from stillery.lines import listed, show
+from stillery.verbosity import Verbosity, verbosity
 
 __all__ = ["tasks"]
 
@@ -19,7 +22,7 @@ tasks = typer.Typer(
     rich_markup_mode=None,
 )
 
-tasks.command(cls=Command)(synth)
+tasks.command(cls=Command)(saying(synth))
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
@@ -49,6 +52,7 @@ def _list(
 
 
 @tasks.command(cls=Command)
+@saying
 def fetch(
     names: Annotated[list[str], typer.Argument(metavar="NAME", help="Tasks to download.")], json: Json = False
 ) -> None:
@@ -60,8 +64,8 @@ def fetch(
     if json:
         print_json(fetched)
         return
-    for task in fetched:
-        print(f"{task['name']}: {', '.join(task['splits'])} from {task['where']}")
+    for task in fetched if verbosity() is not Verbosity.QUIET else ():
+        show(f"{task['name']}: {', '.join(task['splits'])} from {task['where']}")
 
 
 @tasks.command(cls=Command)
@@ -89,7 +93,7 @@ def average(
     print(f"  {'average':<10} {found['average']:6.2f}  (of {len(found['columns'])} columns)")
     for what, items in (("missing", found["missing"]), ("not of this style", found["left_out"])):
         if items:
-            print(f"{what}: {', '.join(items)}")
+            show(f"{what}: {listed(items)}")
 
 
 def _facts(task: dict[str, Any]) -> str:

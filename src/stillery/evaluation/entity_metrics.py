@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stillery.errors import UserError, nearest
 from stillery.evaluation.bootstrap import bounds
 from stillery.evaluation.entities import OUTSIDE, Entities, TagSet, entities, scheme_of, strict_entities
+from stillery.lines import listed
 
 __all__ = [
     "ENTITY_METRICS",
@@ -350,9 +351,8 @@ def _chosen(gold: Tagged, metrics: Sequence[str] | None) -> list[str]:
         if name not in ENTITY_METRICS:
             raise UserError(f"unknown metric {name!r}; {nearest(name, list(ENTITY_METRICS))}")
         if not marks and name not in PLAIN_METRICS:
-            some = ", ".join(gold.tag_set.names[:4])
             raise UserError(
-                f"metric {name!r} is of entities, and the tags ({some}, ...) mark none: they are not {OUTSIDE} and "
-                "prefixed types such as B-PER; use accuracy"
+                f"metric {name!r} is of entities, and the tags ({listed(gold.tag_set.names, 4)}) mark none: they are "
+                f"not {OUTSIDE} and prefixed types such as B-PER; use accuracy"
             )
     return list(metrics)

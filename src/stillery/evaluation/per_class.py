@@ -10,6 +10,7 @@ from sklearn.metrics import precision_recall_fscore_support
 
 from stillery.data.schema.labels import Labels
 from stillery.evaluation.metrics import predicted
+from stillery.lines import listed
 
 __all__ = ["absent", "absent_note", "per_class"]
 
@@ -42,7 +43,6 @@ def absent(gold: NDArray[Any], labels: Labels) -> list[str]:
 
 def absent_note(names: list[str], *, several: bool) -> str:
     """What the absence of classes means for macro F1, in words."""
-    shown = ", ".join(names[:10]) + (f" and {len(names) - 10} more" if len(names) > 10 else "")
     it, are = ("it", "it is") if len(names) == 1 else ("them", "they are")
     counted = f"counts {it} as 0" + ("" if several else f" where {are} predicted, and else leaves {it} out")
-    return f"no example of {shown}: f1_macro {counted}"
+    return f"no example of {listed(names)}: f1_macro {counted}"

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stillery.errors import UserError, nearest
 from stillery.evaluation.bootstrap import bounds
+from stillery.lines import listed
 
 __all__ = [
     "TextDifference",
@@ -119,9 +120,7 @@ def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.i
     """
     classes = {_plain(word): index for index, word in enumerate(words)}
     if len(classes) < len(words) or "" in classes:
-        raise UserError(
-            f"label words must be different and not empty, whatever their case; they are: {', '.join(words)}"
-        )
+        raise UserError(f"label words must be different and not empty, whatever their case; they are: {listed(words)}")
     return np.array([classes.get(_plain(text), -1) for text in outputs], dtype=np.int64)
 
 

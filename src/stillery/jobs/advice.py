@@ -49,6 +49,10 @@ class RunAdvice(PlainAdvice):
         restart = " or --restarts" if isinstance(self.run, Finetune) else ""
         return f"try a lower --lr (now {training.lr:g}), more --epochs (now {training.epochs}), another --seed{restart}"
 
+    def explosion(self, lr: float) -> str:
+        """The learning rate."""
+        return f"lower the learning rate (--lr, now {lr:g})"
+
     @property
     def _method(self) -> MethodSettings | None:
         """The named method of the run, where it has one."""

@@ -69,12 +69,26 @@ def generation_tag(layout: str, task: str | None) -> str:
 
 
 def generation_notes(metrics: Mapping[str, Any]) -> list[str]:
-    """How many generated texts were to name a class, or a number, and name none."""
-    if "no_label" not in metrics:
-        return []
-    scores = "pearson" in metrics["metrics"]
-    what = "are no number, which count as 2.5" if scores else "name no class, which count as wrong"
-    return [f"Texts that {what}: {metrics['no_label']}."]
+    """How fast texts are generated; how many were to name a class, or a number, and name none."""
+    found, cost = [], metrics.get("cost", {})
+    if "texts_per_second" in cost:
+        found.append(f"Speed: {generation_speed_in_words(cost)}.")
+    if "no_label" in metrics:
+        scores = "pearson" in metrics["metrics"]
+        what = "are no number, which count as 2.5" if scores else "name no class, which count as wrong"
+        found.append(f"Texts that {what}: {metrics['no_label']}.")
+    return found
+
+
+def generation_speed_in_words(cost: Mapping[str, Any]) -> str:
+    """How many texts a model generates in a second, and how that was measured.
+
+    >>> generation_speed_in_words({"texts_per_second": 12.3, "generation_batch": 8, "generation_beams": 4})
+    '12.3 texts a second (4 beams, batches of 8)'
+    """
+    faster = f", {cost['generation_speedup']:.2f}x the teacher's" if cost.get("generation_speedup") else ""
+    beams = f"{cost['generation_beams']} beam{'' if cost['generation_beams'] == 1 else 's'}"
+    return f"{cost['texts_per_second']:.1f} texts a second{faster} ({beams}, batches of {cost['generation_batch']})"
 
 
 def generation_usage(

@@ -25,6 +25,7 @@ from stillery.jobs.prepare import (
 from stillery.jobs.prepared import Prepared
 from stillery.jobs.restarts import until_it_learns
 from stillery.jobs.run import carry_out
+from stillery.lines import listed
 from stillery.models.load import fingerprint
 from stillery.recipe import Stage
 
@@ -90,7 +91,7 @@ def prepare_finetune(asked: Asked[Finetune], out: Path | None = None, given: Fro
         tokenizer=model.tokenizer,
         conditions=found.conditions,
         stages=(Stage(),),
-        origin=(f"weights of {run.model}", *([f"new (random): {', '.join(new)}"] if new else [])),
+        origin=(f"weights of {run.model}", *([f"new (random): {listed(new)}"] if new else [])),
         notes=found.notes,
         from_python=given,
     )

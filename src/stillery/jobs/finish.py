@@ -51,7 +51,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         run=prepared.run, data=f"{splits.source} ({splits.note})" if splits.note else splits.source,
         origin=prepared.origin, paper=prepared.paper, start=start, layers=layer_counts(model.config), **own.card,
     )  # fmt: skip
-    export(model, prepared.tokenizer, out, card(facts, metrics), own.ends)
+    export(model, prepared.tokenizer, out, card(facts, metrics | {"cost": own.cost}), own.ends)
     if teacher is not None:
         teacher.model.cpu()
     metrics["cost"] = cost(
@@ -61,7 +61,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         length=prepared.encoding.max_length,
         train_seconds=outcome.seconds,
         teacher=teacher.model if teacher else None,
-    )
+    ) | dict(own.cost)
     metrics |= _training(outcome) | dict(data.record)
     samples = prepared.run.training.dev_samples
     if samples is not None and samples < len(data.splits["dev"][0].examples):

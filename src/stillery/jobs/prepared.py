@@ -14,10 +14,11 @@ from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.from_python import FromPython
 from stillery.jobs.kinds.base import Kind, Read, Scored
 from stillery.jobs.student_start import TRIED, Chosen, Starts
+from stillery.lines import listed
 from stillery.models.family import sizes, stacks_of
 from stillery.models.load import Loaded
 from stillery.models.projected_head import exported_parameters
-from stillery.progress import say
+from stillery.progress import detail
 from stillery.recipe import Pairs, Stage
 from stillery.train.data import Trainable
 from stillery.train.on_policy import OnPolicy
@@ -78,21 +79,28 @@ class Prepared:
         return [self.model.config, *teachers]
 
     def summary(self) -> list[str]:
-        """What is about to run, in words."""
+        """What is about to run, in words; with warnings."""
         config, what = self.model.config, "student" if self.teacher else "model"
         layers = " + ".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
-        lines = [
+        return [
             *self.notes,
             *self._data(),
             *dict.fromkeys([*self.encoding.notes, *self._texts_notes()]),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",
+        ]
+
+    def details(self) -> list[str]:
+        """How it was decided: splits, the start of the weights, teachers and layers that meet."""
+        splits, what = self.read.splits, "student" if self.teacher else "model"
+        lines = [
+            *([f"data: {splits.note}"] if splits.note else []),
             *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
         ]
         if self.layers_teacher is not None:
             lines.append(f"teacher of the hidden-state stage: {self.layers_teacher.name}")
         for name, pairs in self.pairs.items():
-            lines.append(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in pairs)}")
+            lines.append(f"{name}: student-teacher layers {listed((f'{i}-{j}' for i, j in pairs), 24)}")
         return lines
 
     def _texts_notes(self) -> tuple[str, ...]:
@@ -105,8 +113,6 @@ class Prepared:
             f"data: {splits.source}, {len(splits.train)} train, {len(splits.dev)} dev{test} examples, "
             f"{self.kind.summary(self.read)}"
         ]
-        if splits.note:
-            lines.append(f"data: {splits.note}")
         few = {"dev": splits.dev, "test": splits.test}
         named = [f"{name} has {_counted(len(some))}" for name, some in few.items() if some and len(some) < FEW]
         if named:
@@ -175,6 +181,6 @@ def scored_while_training(prepared: Prepared, data: Data) -> Data:
         return data
     rows = draw_samples(len(dev.examples), samples, prepared.run.condition.sample_seed)
     few = replace(dev, examples=dev.examples.take(rows), gold=None if dev.gold is None else dev.gold[rows])
-    say(f"dev: {samples} of {len(dev.examples)} examples are scored while training, all of them at the end")
+    detail(f"dev: {samples} of {len(dev.examples)} examples are scored while training, all of them at the end")
     tokens = prepared.encoding.data(few.examples, prepared.tokenizer, "dev")
     return replace(data, splits={**data.splits, "dev": (few, tokens)})

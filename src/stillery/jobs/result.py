@@ -10,12 +10,14 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from stillery.jobs.card_usage import generation_speed_in_words
+
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
     from stillery.models.load import Loaded
 
-__all__ = ["Result", "as_frame"]
+__all__ = ["Result", "as_frame", "speed"]
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -75,13 +77,25 @@ class Result:
         if "agreement" in metrics:
             found.append(("agreement with the teacher", f"{metrics['agreement']:.2f}%"))
         if cost:
-            faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
-            once = "a forward pass" if metrics.get("writes") else "a text"
             found += [
                 ("size", f"{cost['parameters']:,} parameters, {cost['megabytes']:.1f} MB"),
-                ("speed", f"{cost['latency_ms']:.1f} ms {once}{faster}"),
+                ("speed", speed(metrics)),
             ]
         return [*found, ("model", str(self.student))]
+
+
+def speed(metrics: Mapping[str, Any]) -> str:
+    """How fast a model is, in words: texts a second of one that generates them, else the latency of a text.
+
+    A text is generated in as many forward passes as it has tokens, so that the time of one pass is no speed.
+    """
+    cost = metrics["cost"]
+    if "texts_per_second" in cost:
+        return generation_speed_in_words(cost)
+    if metrics.get("writes"):
+        return f"{cost['latency_ms']:.1f} ms a forward pass"
+    faster = f", {cost['speedup']:.2f}x the teacher's speed" if cost.get("speedup") else ""
+    return f"{cost['latency_ms']:.1f} ms a text{faster}"
 
 
 def _score(metrics: Mapping[str, Any], name: str) -> str:

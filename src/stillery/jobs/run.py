@@ -24,8 +24,9 @@ from stillery.jobs.recipe import check_steps
 from stillery.jobs.result import Result
 from stillery.jobs.run_folder import begin, is_done, read_back, write_json
 from stillery.jobs.student_start import keep_start, kept_start
+from stillery.lines import listed
 from stillery.models.family import stack_sizes
-from stillery.progress import console, say
+from stillery.progress import console, detail, say
 from stillery.recipe import Pairs, Stage
 from stillery.train.batch_dependence import check_divided, looks_at_batches
 from stillery.train.checkpoint import discard
@@ -66,6 +67,8 @@ def carry_out(
     _check_processes(prepared, accelerator.num_processes)
     for line in prepared.summary():
         say(line)
+    for line in prepared.details():
+        detail(line)
     data = tokenised(prepared)
     errors = ErrorList()
     stored = _stored(prepared.run, prepared.stages, errors)
@@ -220,7 +223,7 @@ def _with_start(prepared: Prepared, data: Data, accelerator: Accelerator) -> Pre
     )
     prepared = prepared.started(chosen)
     for line in prepared.said_origin():
-        say(line)
+        detail(line)
     return prepared
 
 
@@ -241,7 +244,7 @@ def _with_similar(
     pairs = similar.pairs_said(asked, prepared.stages, prepared.model, prepared.teachers, seed)
     for name, met in pairs.items():
         how = "as this run began" if before is not None else "by how alike they are"
-        say(f"{name}: student-teacher layers {', '.join(f'{i}-{j}' for i, j in met)} ({how})")
+        detail(f"{name}: student-teacher layers {listed((f'{i}-{j}' for i, j in met), 24)} ({how})")
     return prepared, alike, pairs
 
 
@@ -250,4 +253,4 @@ def _say_stages(prepared: Prepared, data: Data, accelerator: Accelerator) -> Non
     if len(prepared.stages) > 1:
         lengths = lengths_of(prepared.stages, _steps(prepared, data, accelerator))
         named = zip(prepared.stages, lengths, strict=True)
-        say(f"stages: {', '.join(f'{stage.name} {length} steps' for stage, length in named)}")
+        detail(f"stages: {', '.join(f'{stage.name} {length} steps' for stage, length in named)}")

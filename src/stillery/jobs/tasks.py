@@ -14,6 +14,7 @@ from stillery.data.tasks.specification import Task
 from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluation.average import MISMATCHED, STYLES, average
 from stillery.jobs.run_folder import finished, read_metrics
+from stillery.lines import listed
 
 __all__ = ["average_runs", "describe_tasks", "fetch_tasks"]
 
@@ -70,7 +71,9 @@ def average_runs(places: Sequence[Path], style: str = "glue") -> dict[str, Any]:
     errors.raise_any()
     result = average({name: _mean(some) for name, some in runs.items()}, style)
     if result.value is None:
-        raise UserError(f"no run on a task of the style {style} ({', '.join(sorted(wanted))}): {'; '.join(left_out)}")
+        raise UserError(
+            f"no run on a task of the style {style} ({', '.join(sorted(wanted))}): {listed(left_out, 5, between='; ')}"
+        )
     return {
         "style": style,
         "about": STYLES[style].about,

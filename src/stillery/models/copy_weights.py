@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from stillery.lines import listed
 from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
 from stillery.models.importance import Importance
 from stillery.models.load import Loaded
@@ -144,7 +145,7 @@ def _in_words(
     cut: Cut | None,
 ) -> list[str]:
     family, lines = family_of(model.config, source.name), []
-    which = f"layers {', '.join(map(str, layers))} as 1..{len(layers)}"
+    which = f"layers {listed(layers, 24)} as 1..{len(layers)}"
     if family.shared:
         which = f"the one layer that all {len(layers)} applications share"
     if copied:
@@ -250,7 +251,7 @@ def copy_stacks(
             new.append(f"{piece} ({why_not or 'of another shape'})")
             continue
         stacks += [stack] if stack in layers else []
-        named = f"{stack} layers {', '.join(map(str, layers[stack]))}" if stack in layers else piece
+        named = f"{stack} layers {listed(layers[stack], 24)}" if stack in layers else piece
         copied[named] = all(tensor.whole for tensor in tensors)
     lines = [_copied_line(source, copied, stacks, cut)] if copied else []
     lines += [f"new (random): {', '.join(new)}"] if new else []

@@ -32,7 +32,7 @@ from stillery.models.locate import check_weights, model_folder
 from stillery.models.projected_head import final_linear
 from stillery.models.quiet import quiet
 from stillery.models.stack_layout import GENERATORS
-from stillery.progress import say
+from stillery.progress import detail
 
 __all__ = [
     "Loaded",
@@ -105,7 +105,7 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
         raise _not_loaded(name, "the tokenizer", error) from None
     if pad_with_end and tokenizer.pad_token_id is None and tokenizer.eos_token_id is not None:
         tokenizer.pad_token = tokenizer.eos_token
-        say(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
+        detail(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
         raise UserError(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
     # Without tokenizer files transformers makes a tokenizer with special tokens only.

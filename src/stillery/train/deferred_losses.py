@@ -10,7 +10,7 @@ import torch
 from accelerate import Accelerator
 
 from stillery.train.cuda.transfer import Fetched
-from stillery.train.step_losses import StepLosses, stop_if_not_finite
+from stillery.train.step_losses import StepLosses, finite
 
 __all__ = ["BEHIND", "DeferredLosses", "Reading"]
 
@@ -58,6 +58,7 @@ class DeferredLosses:
         self.every_step = accelerator.device.type == "cpu"
         self.alone = accelerator.num_processes == 1
         self._unread: list[StepLosses] = []
+        self._seen: list[tuple[int, dict[str, float]]] = []
         self._readings: deque[tuple[Reading, LogFields | None]] = deque()
         self._steps: deque[torch.cuda.Event] = deque()
 
@@ -80,9 +81,14 @@ class DeferredLosses:
         while self._readings and (wait or self._readings[0][0].arrived):
             reading, fields = self._readings.popleft()
             steps = reading.read()
-            stop_if_not_finite(steps)
+            self._seen += [(one.step, losses) for one, losses in zip(steps, finite(steps), strict=True)]
             if fields is not None:
                 yield steps[-1], fields
+
+    def seen(self) -> list[tuple[int, dict[str, float]]]:
+        """The number, loss and terms of every step that was read since the last call, as far as of this process."""
+        seen, self._seen = self._seen, []
+        return seen
 
     def _start_reading(self, fields: LogFields | None) -> None:
         self._readings.append((Reading(self._unread, fetched=self.alone), fields))

@@ -7,11 +7,12 @@ the same bits as one without.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 from stillery.recipe import Clock
+from stillery.train.explosion import Explosion, LossWatch
 from stillery.train.guard_measures import Measures, few_of, measure
 from stillery.train.microbatches import MicroBatch
 from stillery.train.seeds import seed_generators, step_seed
@@ -60,6 +61,9 @@ class Advice(Protocol):
     def one_answer(self) -> str:
         """Where the model gives every example one answer."""
 
+    def explosion(self, lr: float) -> str:
+        """Where the loss explodes."""
+
 
 class PlainAdvice:
     """Advice where nothing is known of a recipe's settings."""
@@ -75,6 +79,10 @@ class PlainAdvice:
     def one_answer(self) -> str:
         """Change the training."""
         return "try a lower learning rate, more steps or another seed"
+
+    def explosion(self, lr: float) -> str:
+        """Lower the learning rate."""
+        return f"lower the learning rate (now {lr:g})"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +140,11 @@ class Guards:
         )
         terms = bool(recipe.hard_weight) + (recipe.prediction is not None) + len(recipe.matches)
         self.predicts = bool(recipe.hard_weight) or recipe.prediction is not None
+        predictions = [*(["hard"] if recipe.hard_weight else []), *(["soft"] if recipe.prediction is not None else [])]
+        self.watch = LossWatch(
+            start=span.start, window=span.window, per_epoch=span.per_epoch, terms=predictions,
+            squared=step.objective.kind == "score",
+        )  # fmt: skip
         self.checks = self.projects or (self.predicts and terms > 1)
 
     def due(self, clock: Clock) -> bool:
@@ -167,6 +180,26 @@ class Guards:
         )
         numbers = {"answer": one.answer, "examples": one.examples, "expected": one.expected, "lr": lr}
         return self._new([self._warning("one answer", "model", clock, numbers, line)])
+
+    def check_losses(self, steps: Iterable[tuple[int, Mapping[str, float]]], lr: float) -> list[GuardWarning]:
+        """Look at the losses of steps that were taken, with this process's share of their examples."""
+        share = 1 / self.step.accelerator.num_processes
+        found = [
+            self.watch.see(step, {name: value / share for name, value in losses.items()}) for step, losses in steps
+        ]
+        exploded = [one for one in found if one is not None][:1]
+        return self._new([self._explosion(one, lr) for one in exploded])
+
+    def _explosion(self, one: Explosion, lr: float) -> GuardWarning:
+        numbers = {"start": one.start, "loss": one.now, "lr": lr}
+        line = (
+            f"warning: {self.advice.explosion(lr)} and train again: the loss has exploded, from {one.start:.3g} at the "
+            f"start of {self.name} to {one.now:.3g} around step {one.step}"
+        )
+        return GuardWarning(
+            guard="explosion", stage=self.name, about=one.term or "layers", step=one.step,
+            epoch=(one.step - 1 - self.watch.start) // self.per_epoch + 1, numbers=numbers, line=line,
+        )  # fmt: skip
 
     def _shares(self, found: Measures, clock: Clock) -> Iterable[GuardWarning]:
         """Warn of terms with all the gradient: one by itself, or those of layers together, which may share a weight."""

@@ -346,9 +346,13 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
         progress = _called(run, "on_step", one.step, numbers, progress)
         if not fields:
             continue
-        run.bar.advance(0, note=f"{name}: {note(numbers)}")
+        several = len(run.objective.stages) > 1
+        run.bar.advance(0, note=[*([name] if several else []), *note(numbers)])
         seconds = progress.seconds + time.perf_counter() - began
         run.write("train", one.step, **fields, **numbers, seconds=round(seconds, 4))
+    seen = stage.losses.seen()
+    if stage.guards is not None and run.sources.on_policy is None:
+        progress = _warn(run, stage.guards.check_losses(seen, settings.lr), progress)
     progress = progress.after(step=clock.step + 1, seconds=progress.seconds + time.perf_counter() - began)
     run.bar.advance()
     return _after_step(stage, clock, due, progress)

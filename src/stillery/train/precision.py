@@ -19,7 +19,7 @@ import torch
 from stillery.atomic import atomic_file
 from stillery.data.cache.folder import META, find_cache
 from stillery.errors import UserError
-from stillery.progress import say
+from stillery.progress import detail
 
 __all__ = ["choose"]
 
@@ -65,7 +65,7 @@ def choose(wanted: str, device: str) -> str:
     if problem and device == "cpu" and _trial(device, dtype, _WITHOUT_AMX) is None:
         # Read by the first low-precision operation of this process, which is still to come.
         os.environ[_WITHOUT_AMX[0]] = _WITHOUT_AMX[1]
-        say(f"{wanted}: {problem}; it works with {'='.join(_WITHOUT_AMX)}, which is now set for this run")
+        detail(f"{wanted}: {problem}; it works with {'='.join(_WITHOUT_AMX)}, which is now set for this run")
         return wanted
     if problem:
         raise UserError(f"--precision {wanted} does not work on this {device}: {problem}; use --precision fp32")
@@ -83,7 +83,7 @@ def _gpu_has_bf16() -> bool:
         return True
     problem = _trial("cuda", "bfloat16")
     if problem:
-        say(f"bf16 does not work on this GPU: {problem}; training in fp32")
+        detail(f"bf16 does not work on this GPU: {problem}; training in fp32")
         return False
     # Where it cannot be kept it is tried again in the next run.
     with suppress(OSError):

@@ -66,7 +66,7 @@ class Training:
     grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.", panel=Panel.OUTPUT)
     guards: bool = setting(
         True,
-        "Warn of one term with all the gradient, projections that lose rank, one answer for all.",
+        "Warn of a loss that explodes, one term with all the gradient, projections that lose rank, one answer for all.",
         panel=Panel.OUTPUT,
     )
     track: str | None = setting(

@@ -172,7 +172,7 @@ class Probe:
                         graphs(packed(plan, window[0]))
                     else:
                         take(plan, [one.to(accelerator.device) for one in window])
-                    shown.advance(note=name)
+                    shown.advance(note=[name])
                 module.eval()
                 found[name] = self._loss(take, held_out, objective.plan(clocks[-1]))
         return found

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import torch
 from accelerate import Accelerator
 from torch import Tensor, nn
 
 from stillery.errors import Stopped
+from stillery.lines import listed
 from stillery.train.objective import Losses
 
-__all__ = ["StepLosses", "note", "stacked", "stop_if_not_finite"]
+__all__ = ["StepLosses", "finite", "note", "stacked"]
 
 
 def stacked(losses: Losses) -> Tensor:
@@ -70,25 +71,31 @@ class StepLosses:
         return numbers
 
 
-def note(numbers: dict[str, object]) -> str:
-    """The loss and its terms on one line."""
+def note(numbers: Mapping[str, object]) -> list[str]:
+    """The loss and its terms in words, for the end of a progress bar."""
     terms = numbers["terms"]
     assert isinstance(terms, dict)
-    return " ".join([f"loss {numbers['loss']:.4f}"] + [f"{name} {value:.4f}" for name, value in terms.items()])
+    return [f"{name} {value:.3g}" for name, value in {"loss": numbers["loss"], **terms}.items()]
 
 
-def stop_if_not_finite(steps: Sequence[StepLosses]) -> None:
-    """Stop the run at the first step whose loss was not a finite number."""
+def finite(steps: Sequence[StepLosses]) -> list[dict[str, float]]:
+    """The loss and terms of each step, of this process; the run is stopped at the first that is not a finite number."""
     if not steps:
-        return
+        return []
     # One copy for all of them: each would make a GPU wait.
     read = iter(torch.cat([values for one in steps for values in one.values]).tolist())
+    found = []
     for one in steps:
+        sums = dict.fromkeys(["loss", *one.names], 0.0)
         for ids in one.ids:
             values = [next(read) for _ in range(len(one.names) + 1)]
             bad = [name for name, value in zip(one.names, values[1:], strict=True) if not math.isfinite(value)]
             if bad:
                 raise Stopped(
-                    f"step {one.step}: loss term {', '.join(bad)} is not finite on examples {', '.join(ids[:40])}"
-                    f"{' ...' if len(ids) > 40 else ''}; try a lower --lr or --precision fp32"
+                    f"lower the learning rate (--lr), or try --precision fp32: in step {one.step} the loss term "
+                    f"{', '.join(bad)} is not finite, on examples {listed(ids)}"
                 )
+            for name, value in zip(sums, values, strict=True):
+                sums[name] += value
+        found.append(sums)
+    return found

@@ -20,6 +20,7 @@ from stillery.data.readers.row_errors import RowErrors
 from stillery.data.readers.workbook import read_workbook
 from stillery.data.readers.writer import Writer, write_rows
 from stillery.errors import UserError
+from stillery.lines import listed
 from stillery.near_names import missing_file
 
 __all__ = ["SUFFIXES", "WRITTEN", "Writer", "read_batches", "write_rows"]
@@ -68,6 +69,6 @@ def _one_name_each(path: Path, batches: Iterator[pa.RecordBatch]) -> Iterator[pa
         if number == 0:
             twice = [name for name, count in Counter(batch.schema.names).items() if count > 1]
             if twice:
-                shown = ", ".join(repr(name) for name in twice)
+                shown = listed(map(repr, twice))
                 raise UserError(f"{path.name}, header: more than one column is called {shown}; rename all but one")
         yield batch

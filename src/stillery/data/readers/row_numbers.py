@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from stillery.lines import listed
+
 __all__ = ["INVISIBLE", "NESTED", "at", "at_rows", "at_token"]
 
 LISTED = 5
@@ -41,6 +43,4 @@ def at_rows(where: str, rows: Sequence[int]) -> str:
     place = at(where, rows[0])
     if len(rows) == 1:
         return place
-    more = ", ".join(str(row) for row in rows[1:LISTED])
-    left = len(rows) - LISTED
-    return f"{place} (also {more} and {left} more)" if left > 0 else f"{place} (also {more})"
+    return f"{place} (also {listed(rows[1:], LISTED - 1)})"

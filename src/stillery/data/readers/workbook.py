@@ -14,6 +14,7 @@ import pyarrow as pa
 from stillery.data.readers.formats import READ_ERRORS
 from stillery.data.readers.jsonlines import typed_rows
 from stillery.errors import UserError
+from stillery.lines import listed
 
 __all__ = ["read_workbook"]
 
@@ -45,7 +46,7 @@ def read_workbook(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
         raise UserError(f"{path}: the file is empty; it needs a header line and rows")
     if len(sheets) > 1:
         raise UserError(
-            f"{path.name}: {len(sheets)} sheets have something in them ({', '.join(list(sheets)[:5])}); "
+            f"{path.name}: {len(sheets)} sheets have something in them ({listed(sheets, 5)}); "
             "keep one in the file, or export one as CSV"
         )
     header, *rows = next(iter(sheets.values()))

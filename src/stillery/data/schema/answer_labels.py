@@ -29,6 +29,7 @@ from stillery.data.schema.roles import TEXT, TEXT_PAIR, Role, Schema
 from stillery.data.schema.table import Table
 from stillery.data.schema.values import holds_lists, plain_column, scalar_column
 from stillery.errors import ErrorList, UserError
+from stillery.lines import listed
 
 __all__ = ["LABEL", "LabelAnswers", "classification"]
 
@@ -205,7 +206,7 @@ class LabelAnswers:
         names = {label_name(item) for value in written for item in _items(value)} - {None}
         unused = [name for name in self.renamed if name not in names]
         if unused:
-            shown = ", ".join(sorted(name for name in names if name is not None)[:10])
+            shown = listed(sorted(name for name in names if name is not None))
             raise UserError(
                 f"{_where(tables)}: --label-map has the label {unused[0]!r}, which no row has; the labels are {shown}"
             )

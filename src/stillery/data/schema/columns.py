@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from stillery.data.readers.delimited import other_separator
 from stillery.data.schema.roles import ID, Role, Schema
 from stillery.errors import ErrorList, UserError, nearest
+from stillery.lines import listed
 
 __all__ = ["Columns", "find"]
 
@@ -95,7 +96,7 @@ class _Present:
 
     def missing(self, role: Role) -> UserError:
         """That no column has the role, and which columns there are."""
-        shown = ", ".join(repr(name) for name in self.names)
+        shown = listed(map(repr, self.names), 20)
         choose = other_separator(self.names) or f"the columns are {shown}; name one with {role.option}"
         return UserError(f"{self.where}: no {role.title} column; {choose}{role.cure}")
 
@@ -137,7 +138,7 @@ def _other_language(present: _Present, role: Role, source: str) -> str | None:
         return None
     others = [name for name in present.names if name != source and name.strip().casefold() in role.languages]
     if len(others) > 1:
-        shown = ", ".join(others)
+        shown = listed(others)
         raise UserError(f"{present.where}: {source!r} could be translated to {shown}; name one with {role.option}")
     return others[0] if others else None
 

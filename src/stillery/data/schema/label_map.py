@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 from stillery.data.schema.label_mapping import meaning
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
+from stillery.lines import listed
 
 __all__ = ["check_label_map", "parse_label_map", "suggested_label_map"]
 
@@ -46,9 +47,8 @@ def check_label_map(names: Mapping[str, str], labels: Labels) -> None:
         raise UserError("--label-map is for classes, and the model predicts a number; leave it out")
     unknown = [value for value in names.values() if labels.position(value) is None]
     if unknown:
-        more = f" and {labels.count - MOST} more" if labels.count > MOST else ""
         raise UserError(
-            f"--label-map: {unknown[0]!r} is not a label of the model ({', '.join(labels.names[:MOST])}{more}); write "
+            f"--label-map: {unknown[0]!r} is not a label of the model ({listed(labels.names, MOST)}); write "
             "the data's label first and the model's behind the ="
         )
 

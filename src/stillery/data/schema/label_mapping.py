@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
+from stillery.lines import listed
 
 __all__ = ["Mapped", "map_labels", "meaning", "merged"]
 
@@ -66,7 +67,7 @@ def map_labels(model: Labels, task: Labels, name: str, merges: Mapping[str, str]
     if None in found or not all(groups):
         raise _other(model, task, name)
     said = "; ".join(
-        f"{', '.join(model.names[output] for output in group)} -> {one}"
+        f"{listed(model.names[output] for output in group)} -> {one}"
         for group, one in zip(groups, task.names, strict=True)
     )
     by = "labels by their numbers, as the model has no names for them" if numbered else "labels"
@@ -126,5 +127,4 @@ def _other(model: Labels, task: Labels, name: str) -> UserError:
 def _listed(labels: Labels) -> str:
     if labels.regression:
         return "a score"
-    more = f" and {labels.count - 10} more" if labels.count > 10 else ""
-    return ", ".join(labels.names[:10]) + more
+    return listed(labels.names)

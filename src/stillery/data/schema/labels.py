@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from stillery.data.readers.row_numbers import at_rows
 from stillery.errors import ErrorList, UserError
+from stillery.lines import listed
 
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
@@ -135,7 +136,7 @@ def refuse_constant(values: Sequence[Any], labels: Labels, where: str) -> None:
     if labels.multi:
         sets = {frozenset(names) for names in values if names is not None}
         if len(sets) == 1:
-            shown = ", ".join(sorted(sets.pop())) or "none"
+            shown = listed(sorted(sets.pop())) or "none"
             raise UserError(f"{where}: every row has the same labels ({shown}); training needs rows that differ")
         return
     found = {_number(value) if labels.regression else label_name(value) for value in values} - {None}
@@ -178,9 +179,7 @@ def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int
         errors.add(f"{at_rows(where, missing)}: {missing_label(labels.multi)}")
     cure = _cure(unseen, labels)
     for name, at in list(unseen.items())[:5]:
-        errors.add(
-            f"{at_rows(where, at)}: the label {name!r} is not known; known labels: {_listed(labels.names)}{cure}"
-        )
+        errors.add(f"{at_rows(where, at)}: the label {name!r} is not known; known labels: {listed(labels.names)}{cure}")
     if len(unseen) > 5:
         errors.add(f"{where}: {len(unseen) - 5} more labels are not known; is this the right column? (--label)")
     errors.raise_any()
@@ -315,11 +314,6 @@ def refuse_joined(names: Sequence[str], where: str, cure: str) -> None:
                     f"{where}: the label {name!r} looks like several of the other labels; "
                     f"{cure.format(separator=repr(separator))}"
                 )
-
-
-def _listed(names: Sequence[str]) -> str:
-    shown = ", ".join(names[:10])
-    return shown if len(names) <= 10 else f"{shown} and {len(names) - 10} more"
 
 
 def _python(values: Sequence[Any]) -> Sequence[Any]:

@@ -17,6 +17,7 @@ from stillery.data.schema.split_folders import SPLITS, Folder, find_splits, is_f
 from stillery.data.schema.splits import cut, text_keys
 from stillery.data.schema.table import Table, read_tables, refuse_answers
 from stillery.errors import ErrorList, UserError, nearest
+from stillery.lines import listed
 from stillery.progress import say
 
 __all__ = ["load", "load_file", "load_inputs", "load_to_score"]
@@ -35,7 +36,7 @@ def load(path: Path, schema: Schema, *, need_answers: bool = True) -> Splits:
     tables = _read(folder, schema, need_answers)
     notes = [folder.note] if folder.note else []
     if need_answers and "test" in tables and _unanswered(tables["test"], schema):
-        left_out = ", ".join(table.where for table in tables.pop("test"))
+        left_out = listed(table.where for table in tables.pop("test"))
         notes.append(f"{left_out} has no {answer.plural} and is left out")
     name = path.resolve().name
     notes += [table.left_out for some in tables.values() for table in some if table.left_out]

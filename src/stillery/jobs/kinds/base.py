@@ -155,11 +155,13 @@ class Finishing:
 
     Attributes:
         metrics: keys of `metrics.json` beside the scores.
+        cost: what it costs to run beside what is measured of every kind.
         card: fields of the model card's facts.
         ends: the tokens at which generation stops, which are exported with the model.
     """
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
+    cost: Mapping[str, Any] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict)
     ends: Sequence[int] = ()
 

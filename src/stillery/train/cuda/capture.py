@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-from stillery.progress import say
+from stillery.progress import detail
 from stillery.train.cuda.memory import free_cached
 from stillery.train.cuda.stream import number_of
 
@@ -101,7 +101,7 @@ class Repeated:
         try:
             graph, writes = recorded(lambda: self.work(reads), self.pool, self.device)
         except Exception as error:
-            say(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
+            detail(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
             self.refused = True
         if self.refused:
             # Only once the error is gone: it holds what was allocated for the recording.

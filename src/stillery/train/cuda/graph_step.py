@@ -18,7 +18,7 @@ from accelerate import Accelerator
 from torch import Tensor
 
 from stillery.losses import flat_layers
-from stillery.progress import say
+from stillery.progress import detail, say
 from stillery.train.cuda.capture import first_line, recorded
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
@@ -64,7 +64,7 @@ def graphs_for(step: Step, stage: int, settings: Training) -> Graphs | None:
     if why is None:
         return Graphs(step)
     if settings.graph == "on" or step.accelerator.device.type == "cuda":
-        say(f"CUDA graphs: off, {why}")
+        (say if settings.graph == "on" else detail)(f"CUDA graphs: off, {why}")
     return None
 
 
@@ -236,7 +236,7 @@ class Graphs:
 
     def _refuse(self, error: Exception) -> None:
         self.refused = True
-        say(f"CUDA graphs: off, this step cannot be recorded ({first_line(error)})")
+        detail(f"CUDA graphs: off, this step cannot be recorded ({first_line(error)})")
 
     def _replay(self, recorded: _Recorded, one: PackedStep) -> StepLosses:
         clock = one.plan.clock

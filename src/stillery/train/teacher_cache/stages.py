@@ -11,8 +11,9 @@ from accelerate import Accelerator
 
 from stillery.data.cache.folder import GIGABYTE, Cache, find_cache
 from stillery.errors import UserError
+from stillery.lines import listed
 from stillery.losses import BY_TOKEN
-from stillery.progress import say
+from stillery.progress import detail, say
 from stillery.train.checkpoint import Progress
 from stillery.train.data import EncoderData
 from stillery.train.distributed import from_main
@@ -111,7 +112,7 @@ def stage_teachers(
         contents = _contents(span, objective, use, resumed=before is not None)
         if isinstance(contents, str):
             _refuse_another_way(before, contents)
-            say(f"teacher cache: off, {contents}")
+            detail(f"teacher cache: off, {contents}")
             choices.append(CacheChoice(stages=[objective.stages[span.stage].name], used=False, why=contents))
         else:
             groups.setdefault((id(span.teacher), id(span.data)), {})[span.stage] = span, contents
@@ -189,8 +190,8 @@ class _Filling:
             except OSError as error:
                 why = found.cannot(error)
         used, why = from_main(self.accelerator, (used, why))
-        size = f"{found.bytes / 1e6:,.1f} MB ({dtype}; {', '.join(map(str, found.files))})"
-        say(f"teacher cache: {'on' if used else 'off'}, {size} for {len(span.data):,} examples: {why}")
+        size = f"{found.bytes / 1e6:,.1f} MB ({dtype}; {listed(found.files)})"
+        detail(f"teacher cache: {'on' if used else 'off'}, {size} for {len(span.data):,} examples: {why}")
         failed = found.fill(limit) if used else None
         if failed is not None:
             say(f"teacher cache: off, {failed}" + ("" if self.resumed else "; the teacher runs live"))

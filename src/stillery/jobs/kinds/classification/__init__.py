@@ -28,6 +28,7 @@ from stillery.jobs.kinds.classification.scores import (
 )
 from stillery.jobs.kinds.classification.student import make_student
 from stillery.jobs.recipe import method_without_labels
+from stillery.lines import listed
 from stillery.losses import Kind as Outputs
 from stillery.models.load import Loaded, check_same_tokenizer, load_classifier
 
@@ -70,7 +71,7 @@ def _summary(read: Read) -> str:
     labels: Labels = read.splits.labels
     if labels.regression:
         return "regression"
-    return f"{'any of the ' if labels.multi else ''}labels {', '.join(labels.names[:10])}"
+    return f"{'any of the ' if labels.multi else ''}labels {listed(labels.names)}"
 
 
 def _outputs(read: Read) -> Outputs:

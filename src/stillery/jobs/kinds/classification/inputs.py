@@ -26,10 +26,11 @@ from stillery.data.tokens.token_cache import cached_tokens
 from stillery.errors import UserError
 from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
 from stillery.jobs.config.settings import DataSettings, InputSettings
+from stillery.jobs.cut_texts import say_cut
 from stillery.jobs.kinds.base import Read, Scored, Scoring
+from stillery.lines import listed
 from stillery.models.family import longest_input
 from stillery.models.load import Loaded
-from stillery.progress import say
 from stillery.train.data import TrainingData
 
 __all__ = [
@@ -177,8 +178,8 @@ def groups_of(scoring: Scoring, model: Loaded) -> Groups:
     assert ours is not None
     if ours.kind != labels.kind or set(ours.names) != set(labels.names):
         raise UserError(
-            f"--against {model.name}: its labels ({', '.join(labels.names[:10])}) are not the model's "
-            f"({', '.join(ours.names[:10])}), so the two cannot be compared"
+            f"--against {model.name}: its labels ({listed(labels.names)}) are not the model's "
+            f"({listed(ours.names)}), so the two cannot be compared"
         )
     return tuple((labels.names.index(label),) for label in ours.names) if not ours.regression else ((0,),)
 
@@ -225,5 +226,7 @@ def tokens_of(examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int
     """The tokens of one split, from the cache when they are there; says how many texts were cut."""
     tokens = cached_tokens(examples, tokenizer, limit, f"tokenise {split}")
     if tokens.truncated:
-        say(f"{split}: {tokens.truncated} of {len(examples)} texts are longer than {limit} tokens and were cut")
+        say_cut(
+            split, f"{split}: {tokens.truncated} of {len(examples)} texts are longer than {limit} tokens and were cut"
+        )
     return tokens

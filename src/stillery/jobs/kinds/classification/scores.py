@@ -25,6 +25,7 @@ from stillery.jobs.card_usage import classification_usage
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
 from stillery.jobs.prepared import Data, Prepared
+from stillery.lines import listed
 from stillery.models.custom_head import HOW_TO_LOAD
 from stillery.models.projected_head import is_custom
 from stillery.progress import say
@@ -159,7 +160,7 @@ def _one_answer(logits: NDArray[Any], expected: NDArray[Any], labels: Labels) ->
         return None
     if labels.multi:
         names = named_sets(found[:1], labels)[0]
-        answer = f"the labels {', '.join(names)}" if names else "no label"
+        answer = f"the labels {listed(names)}" if names else "no label"
         return OneAnswer(answer=answer, examples=len(found), expected=float((expected == found).all(axis=1).mean()))
     share = float((expected == found).mean())
     return OneAnswer(answer=f"the class {labels.names[found[0]]}", examples=len(found), expected=share)

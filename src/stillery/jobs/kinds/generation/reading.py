@@ -16,6 +16,7 @@ from stillery.data.tokens.token_cache import cached_generation_tokens
 from stillery.errors import UserError
 from stillery.jobs.config.inherited import prefix_of
 from stillery.jobs.config.settings import DataSettings, GenerationSettings
+from stillery.jobs.cut_texts import say_cut
 from stillery.models.family import kind_of, longest_input
 from stillery.progress import say
 
@@ -90,7 +91,7 @@ class Reading:
         for what, cut, limit in (("sources", tokens.cut_sources, self.max_source),
                                  ("targets", tokens.cut_targets, self.max_target)):  # fmt: skip
             if cut:
-                say(f"{split}: {cut} of {len(examples)} {what} are longer than {limit} tokens and were cut")
+                say_cut(split, f"{split}: {cut} of {len(examples)} {what} are longer than {limit} tokens and were cut")
         return tokens
 
     def prompts(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Tokens:

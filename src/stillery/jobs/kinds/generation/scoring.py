@@ -12,6 +12,8 @@ from transformers import PreTrainedModel
 
 from stillery.data.schema.answer_texts import references_of
 from stillery.evaluation.generate import end_ids, left_aside
+from stillery.evaluation.generation_speed import EXAMPLES, generation_speed
+from stillery.evaluation.inference_mode import device_of, to_device
 from stillery.evaluation.text_loss import token_loss
 from stillery.evaluation.text_metrics import perplexity
 from stillery.jobs.card_usage import generation_notes, generation_tag, generation_usage
@@ -28,6 +30,7 @@ from stillery.jobs.kinds.generation.scores import (
 )
 from stillery.jobs.prepared import Data, Prepared
 from stillery.models.load import Loaded
+from stillery.progress import quiet
 from stillery.train.data import TextData
 from stillery.train.settings import Training
 
@@ -95,6 +98,27 @@ def write_answers(path: Path, scored: Scored, student: Written, teacher: Written
     write_outputs(path, scored, student, teacher)
 
 
+def _speed(prepared: Prepared, data: Data, model: PreTrainedModel) -> dict[str, float | int]:
+    """How many texts a second the model, and its teacher, generate from a few examples of the scored split."""
+    encoding, teacher = prepared.encoding, prepared.teacher
+    scored, _ = data.splits.get("test", data.splits["dev"])
+    count = min(len(scored.examples), EXAMPLES)
+    few = scored.examples.take([row * len(scored.examples) // count for row in range(count)])
+    size = min(batch_size(prepared.run.training, device_of(model)), count)
+    models = [(model, prepared.tokenizer)]
+    if teacher is not None:
+        # It may have been elsewhere, as where its texts came from the cache.
+        to_device(teacher.model)
+        models.append((teacher.model, teacher.tokenizer))
+    with quiet():
+        writers = [(one, tokenizer, encoding.reading.prompts(few, tokenizer, "")) for one, tokenizer in models]
+        ours, *theirs = generation_speed(writers, encoding.decoding, size)
+    found = {"texts_per_second": round(ours, 2), "generation_batch": size, "generation_beams": encoding.decoding.beams}
+    if theirs:
+        found |= {"teacher_texts_per_second": round(theirs[0], 2), "generation_speedup": ours / theirs[0]}
+    return found
+
+
 def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishing:
     """How the model reads, and the settings of its own that a search leaves aside."""
     reading, decoding = prepared.encoding.reading, prepared.encoding.decoding
@@ -105,6 +129,7 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     tag = generation_tag(reading.kind, prepared.run.data.task)
     return Finishing(
         metrics={"writes": reading.kind},
+        cost=_speed(prepared, data, model),
         card={"tag": tag, "usage": usage, "notes": generation_notes},
         ends=end_ids(model, prepared.tokenizer),
     )

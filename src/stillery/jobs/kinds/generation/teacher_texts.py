@@ -25,7 +25,7 @@ from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.prepared import Prepared
 from stillery.models.load import Loaded, fingerprint
-from stillery.progress import say
+from stillery.progress import detail, say
 from stillery.train.data import TextData
 
 __all__ = ["TeacherTexts", "rewrite", "teacher_outputs", "teacher_texts"]
@@ -126,7 +126,7 @@ def _written(
     shelf = _Shelf(cache=find_cache(), place=_teacher_key(teacher, reading, decoding), name=teacher.name)
     missing = sorted(row for key, row in first.items() if key not in shelf.texts)
     if len(missing) < len(first):
-        say(f"{len(first) - len(missing):,} texts of the teacher read from the cache")
+        detail(f"{len(first) - len(missing):,} texts of the teacher read from the cache")
     if missing:
         to_device(teacher.model)
         try:

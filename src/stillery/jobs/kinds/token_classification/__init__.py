@@ -18,6 +18,7 @@ from stillery.jobs.kinds.token_classification.checks import CHECKS
 from stillery.jobs.kinds.token_classification.meant import meant
 from stillery.jobs.kinds.token_classification.predicting import PREDICTING
 from stillery.jobs.recipe import method_without_labels
+from stillery.lines import listed
 from stillery.models.head_type import TOKEN
 from stillery.models.load import Loaded, check_same_tokenizer, load_token_classifier
 
@@ -84,7 +85,7 @@ def _under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, An
 
 def _summary(read: Read) -> str:
     names = read.splits.labels.names
-    return f"{len(names)} tags: {', '.join(names[:10])}{', ...' if len(names) > 10 else ''}"
+    return f"{len(names)} tags: {listed(names)}"
 
 
 KIND = Kind(

@@ -26,10 +26,10 @@ from stillery.data.tokens.word_batches import collate_words
 from stillery.errors import UserError
 from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
 from stillery.jobs.config.settings import DataSettings, InputSettings
+from stillery.jobs.cut_texts import say_cut
 from stillery.jobs.kinds.base import Read, Scored, Scoring
 from stillery.models.family import longest_input
 from stillery.models.load import Loaded
-from stillery.progress import say
 from stillery.train.data import WordData
 
 __all__ = ["Encoding", "calibration", "encoding", "offsets_of", "read", "read_texts", "read_to_score"]
@@ -61,7 +61,7 @@ class Encoding:
         """Sentences with their tokens, from the cache when they are there; says how many words were cut."""
         words = cached_words(examples, tokenizer, self.max_length, f"tokenise {split}")
         for note in words.notes(split):
-            say(note)
+            say_cut(split, note)
         labels = first_piece_labels(words, tags_of(examples, self.tags))
         return WordData(ids=examples.ids, words=words, labels=labels, pad_id=int(tokenizer.pad_token_id))
 

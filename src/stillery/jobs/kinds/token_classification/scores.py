@@ -26,6 +26,7 @@ from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Finishing, Reader, Scored, Scoring
 from stillery.jobs.kinds.token_classification.inputs import Encoding, encoding, offsets_of
 from stillery.jobs.prepared import Data, Prepared
+from stillery.lines import listed
 from stillery.models.custom_head import HOW_TO_LOAD
 from stillery.models.load import Loaded
 from stillery.models.projected_head import is_custom
@@ -72,8 +73,8 @@ def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) ->
     for (model, _), one in zip(models, found, strict=True):
         if set(one.tags) != set(ours):
             raise UserError(
-                f"--against {model.name}: its tags ({', '.join(one.tags[:10])}) are not the model's "
-                f"({', '.join(ours[:10])}), so the two cannot be compared"
+                f"--against {model.name}: its tags ({listed(one.tags)}) are not the model's "
+                f"({listed(ours)}), so the two cannot be compared"
             )
     return found
 

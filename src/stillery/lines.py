@@ -1,0 +1,77 @@
+"""Lines for people: long lists cut with a count, and lines broken between words."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import IO
+
+__all__ = ["LISTED", "command_line", "listed", "show", "width_of", "wrapped"]
+
+LISTED = 10
+"""So many items of a list are named, unless a caller has room for fewer."""
+
+_HANGING = "  "
+
+
+def listed(items: Iterable[object], most: int = LISTED, *, between: str = ", ") -> str:
+    """The items of a list; of a long one the first few, and how many more there are.
+
+    >>> listed(["bad", "good"]), listed(range(1, 315), most=2)
+    ('bad, good', '1, 2 and 312 more')
+    """
+    said = [str(item) for item in items]
+    more = f" and {len(said) - most:,} more" if len(said) > most else ""
+    return between.join(said[:most]) + more
+
+
+def width_of(stream: IO[str]) -> int | None:
+    """How many columns a terminal has; None of a file or a pipe, where lines stay whole."""
+    try:
+        if not stream.isatty():
+            return None
+        columns = int(os.environ.get("COLUMNS", "0") or 0) or os.get_terminal_size(stream.fileno()).columns
+    except (ValueError, OSError):
+        columns = 0
+    return columns or 80
+
+
+def wrapped(line: str, width: int | None) -> str:
+    """A line broken between words where it is wider than the terminal; what follows is indented by two more.
+
+    >>> print(wrapped("  accuracy minus the teacher's: +0.10", 24))
+      accuracy minus the
+        teacher's: +0.10
+    """
+    if width is None or len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip())] + _HANGING
+    # Paths, options and numbers stay whole, even where one alone is wider than the terminal.
+    pieces = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    return "\n".join(pieces)
+
+
+def show(line: str = "") -> None:
+    """Print a line of the result on stdout, broken between words on a terminal."""
+    print(wrapped(line, width_of(sys.stdout)))
+
+
+def command_line(words: Sequence[str], width: int | None) -> str:
+    r"""A command to copy and paste; where it is wider than the terminal it goes on behind a backslash.
+
+    >>> print(command_line(["stillery", "predict", "my run", "--data", "new.csv"], 28))
+      stillery predict \
+        'my run' --data new.csv
+    """
+    quoted = [shlex.quote(word) for word in words]
+    lines, now = [], _HANGING + quoted[0]
+    for word in quoted[1:]:
+        if width is not None and len(now) + len(word) + 3 > width:
+            lines.append(f"{now} \\")
+            now = f"{_HANGING}{_HANGING}{word}"
+        else:
+            now = f"{now} {word}"
+    return "\n".join([*lines, now])
