@@ -20,7 +20,7 @@ def demo(
     from rich.console import Console
 
     from stillery.cli.show import load_line
-    from stillery.evaluation.report import table
+    from stillery.evaluation.table import table
     from stillery.jobs.demo import run_demo
 
     folder = out or Path("demo-fast" if fast else "demo")
