@@ -27,7 +27,7 @@ def demo(
     result = run_demo(folder, fast=fast)
     console = Console(highlight=False, soft_wrap=True)
     console.print()
-    console.print(table(result.rows))
+    console.print(table(result.rows, console.width))
     console.print()
     if result.reused:
         print(

@@ -34,6 +34,7 @@ __all__ = [
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
 
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tagged:
     """The right tags of the words of sentences.

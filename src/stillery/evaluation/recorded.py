@@ -32,6 +32,10 @@ class _Columns:
     teacher: str
     read: str | None = None
 
+    def in_file(self, names: set[str]) -> bool:
+        """Whether a file with these columns is of this kind."""
+        return {"id", self.given, self.read or self.right} <= names
+
 
 _KINDS: Mapping[str, _Columns] = {
     "generates text": _Columns(right="references", given="output", teacher="teacher_output", read="source"),
@@ -64,9 +68,14 @@ class Recorded:
             return self
         places = {name: place for place, name in enumerate(self.ids.to_pylist())}
         rows = pa.array([places[name] for name in ids.to_pylist()], type=pa.int64())
-        columns = {name: getattr(self, name) for name in ("ids", "right", "given", "teacher", "read")}
-        taken = {name: None if column is None else column.take(rows) for name, column in columns.items()}
-        return replace(self, **taken)
+
+        def taken(column: pa.Array | None) -> pa.Array | None:
+            return None if column is None else column.take(rows)
+
+        return replace(
+            self, ids=ids, right=taken(self.right), given=taken(self.given), teacher=taken(self.teacher),
+            read=taken(self.read),
+        )  # fmt: skip
 
     def of_teacher(self) -> Recorded:
         """What the teacher answers, in the place of what the model does."""
@@ -79,7 +88,7 @@ def read_predictions(path: Path) -> Recorded:
     try:
         with pq.ParquetFile(path) as file:
             names = set(file.schema_arrow.names)
-            kind = next((each for each in _KINDS.items() if {"id", each[1].given} <= names and _fits(each[1], names)), None)
+            kind = next((each for each in _KINDS.items() if each[1].in_file(names)), None)
             if kind is None:
                 raise UserError(f"{path}: not the columns that a run writes ({', '.join(sorted(names)[:8])})")
             does, columns = kind
@@ -99,11 +108,6 @@ def read_predictions(path: Path) -> Recorded:
         right=None if right is None or right.null_count else right,
         read=None if columns.read is None else held.get(columns.read),
     )  # fmt: skip
-
-
-def _fits(columns: _Columns, names: set[str]) -> bool:
-    """Whether a file has what tells this kind from others."""
-    return (columns.right if columns.read is None else columns.read) in names
 
 
 def measures(all_given: Sequence[Recorded], metric: str, classes: Sequence[str] = ()) -> list[list[Measure]]:
@@ -165,9 +169,7 @@ def _classes(columns: Sequence[Sequence[str]], metric: str, classes: Sequence[st
     return found
 
 
-def _sets(
-    right: pa.Array, given: Sequence[pa.Array], metric: str, classes: Sequence[str]
-) -> list[list[Measure]]:
+def _sets(right: pa.Array, given: Sequence[pa.Array], metric: str, classes: Sequence[str]) -> list[list[Measure]]:
     if metric not in SET_METRICS:
         return []
     columns = [column.to_pylist() for column in (right, *given)]

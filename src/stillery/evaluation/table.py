@@ -67,12 +67,19 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
     room = max(_NARROWEST, width - sum(others) - len(others))
     # Only names are folded, between words: a number that is cut would be a wrong number.
     found = Table(box=SIMPLE_HEAD, padding=0, show_edge=False, caption=notes(rows), caption_justify="left")
-    found.add_column(names[0], no_wrap=True)
+    folded = any(len(row[0]) > room for row in filled)
+    found.add_column(names[0], no_wrap=True, min_width=room if folded else None)
     for name in names[1:]:
         found.add_column(name, justify="right", no_wrap=True)
     for first, *rest in filled:
-        found.add_row(Text(textwrap.fill(first, room)), *rest)
+        found.add_row(Text("\n".join(_folded(first, room))), *rest)
     return found
+
+
+def _folded(name: str, room: int) -> list[str]:
+    """A name in lines; its words are divided at hyphens only where they are longer than a line."""
+    long = any(len(word) > room for word in name.split())
+    return textwrap.wrap(name, room, break_on_hyphens=long)
 
 
 def _headings(names: Sequence[str]) -> list[str]:

@@ -59,7 +59,9 @@ def text_scores(
     """
     (measured,) = _measured([outputs], references)
     values = {name: counts.value() for name, counts in measured.items()}
-    spread = {name: paired.interval(counts.measure, len(outputs), draws=draws, seed=seed) for name, counts in measured.items()}
+    spread = {
+        name: paired.interval(counts.measure, len(outputs), draws=draws, seed=seed) for name, counts in measured.items()
+    }
     signatures = {name: str(counts.metric.get_signature()) for name, counts in measured.items()}
     return TextScores(**values, signatures=signatures, intervals=spread)
 

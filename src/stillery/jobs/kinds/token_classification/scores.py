@@ -72,8 +72,8 @@ def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) ->
     for (model, _), one in zip(models, found, strict=True):
         if set(one.tags) != set(ours):
             raise UserError(
-                f"--against {model.name}: its tags ({', '.join(one.tags[:10])}) are not the model's "
-                f"({', '.join(ours[:10])}), so the two cannot be compared"
+                f"{model.name}: its tags ({', '.join(one.tags[:10])}) are not those of "
+                f"{models[0][0].name} ({', '.join(ours[:10])}), so the two cannot be compared"
             )
     return found
 
