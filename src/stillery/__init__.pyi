@@ -319,7 +319,6 @@ def evaluate(
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
 ) -> Comparison: ...
-
 @overload
 def evaluate(
     model: Model,
@@ -665,7 +664,6 @@ def score(
     predictions: StrPath | None = None,
     submission: StrPath | None = None,
 ) -> Comparison: ...
-
 @overload
 def score(
     model: Model,

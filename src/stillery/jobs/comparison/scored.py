@@ -124,15 +124,15 @@ def _ready(asked: Several) -> _Ready:
     if inputs.data.unlabelled:
         raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
     kinds: list[Kind] = []
-    for name, own in everything:
+    for name, _ in everything:
         with errors.catch():
-            kinds.append(kind_of_model(name, own.data))
+            kinds.append(kind_of_model(name))
     errors.raise_any()
-    kind = kinds[0]
     for (name, _), other in zip(everything, kinds, strict=True):
-        if other is not kind:
-            one, two = (each.name.replace("_", " ") for each in (kind, other))
+        if other is not kinds[0]:
+            one, two = (each.name.replace("_", " ") for each in (kinds[0], other))
             raise UserError(f"{everything[0][0]} and {name} cannot be compared: {one} and {two}")
+    kind = kind_of_model(everything[0][0], inputs.data)
     refuse(kind, (inputs.data, inputs.generation, inputs.search), errors)
     loaded: list[Loaded] = []
     for name, _ in everything:
