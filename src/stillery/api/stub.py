@@ -39,20 +39,19 @@ def stub() -> str:
     import stillery
 
     names = "[" + ", ".join(f'"{name}"' for name in stillery.__all__) + "]"
-    functions = [text for name in stillery.__all__ if hasattr(calls, name) for text in _texts(getattr(calls, name))]
+    functions = [_text(getattr(calls, name)) for name in stillery.__all__ if hasattr(calls, name)]
     return "\n".join([_HEAD.format(about=inspect.cleandoc(stillery.__doc__ or ""), names=names), *functions])
 
 
-def _texts(function: Callable[..., Any]) -> list[str]:
+def _text(function: Callable[..., Any]) -> str:
     """A function, twice where what it gives depends on whether it is given one model or several."""
     text = _function(function)
     if function.__name__ not in _OF_SEVERAL:
-        return [text]
+        return text
     bare = text[: text.index('    """')].replace("    model: Model,", "    model: list[Model] | tuple[Model, ...],")
-    return [
-        f"@overload\n{bare.replace(' -> dict[str, Any] | Comparison:', ' -> Comparison: ...')}",
-        f"@overload\n{text.replace(' -> dict[str, Any] | Comparison:', ' -> dict[str, Any]:')}",
-    ]
+    several = bare.replace(" -> dict[str, Any] | Comparison:", " -> Comparison: ...")
+    one = text.replace(" -> dict[str, Any] | Comparison:", " -> dict[str, Any]:")
+    return f"@overload\n{several}@overload\n{one}"
 
 
 def _function(function: Callable[..., Any]) -> str:

@@ -70,20 +70,18 @@ class Comparison:
         lower = [one.model for one in clear if one.value < 0]
         open_ = [one.model for one in self.differences if not one.is_clear]
         said = [
-            f"the {self.metric} of {_listed(names)} is {what} than that of {self.baseline}"
+            f"the {self.metric} of {_listed(names)} is {what} than that of {self.baseline} by more than the choice of "
+            "examples explains"
             for names, what in ((higher, "higher"), (lower, "lower"))
             if names
         ]
         if open_:
             differ = f"differences of {_listed(open_)}" if len(open_) > 1 else f"difference of {open_[0]}"
             said.append(f"the {differ} from {self.baseline} cannot be told from zero")
-        once = "Intervals are about the choice of examples only: another seed of training may come out otherwise."
+        limits = "The intervals cover the choice of examples, not the seed of training"
         if len(self.differences) > 1:
-            once = (
-                "Intervals are about the choice of examples only, and each is one of "
-                f"{len(self.differences)}: another seed of training may come out otherwise."
-            )
-        return [f"On these {scored} {'; '.join(said)}.", once]
+            limits += "; each is for its own difference, and the more there are, the likelier one of them is wrong"
+        return [f"On these {scored} {'; '.join(said)}.", f"{limits}."]
 
     def text(self, width: int = 80) -> str:
         """The table, the differences and what they show, for a terminal of that width."""
