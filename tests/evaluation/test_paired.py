@@ -9,12 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from scipy import stats
-from sklearn.metrics import f1_score, matthews_corrcoef
+from sklearn.metrics import matthews_corrcoef
 
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
 from stillery.evaluation import paired
-from stillery.evaluation.bootstrap import measured
+from stillery.evaluation.measures import measured
 from stillery.evaluation.metrics import score
 from stillery.evaluation.recorded import Recorded, measures, read_predictions
 
@@ -51,7 +51,7 @@ def test_a_case_by_hand() -> None:
     # One example of two decides: it is drawn never, once or twice, a quarter, a half and a quarter of the time.
     gold = np.array([0, 1])
     ours, theirs = (measured(gold, guess, "accuracy") for guess in (gold, np.array([0, 0])))
-    drawn = np.concatenate([ours(times) - theirs(times) for times in paired.resamples(2, draws=4000)])
+    drawn = np.concatenate([ours.scores(times) - theirs.scores(times) for times in paired.resamples(2, draws=4000)])
     assert {share: np.mean(drawn == share).round(1) for share in (0, 50, 100)} == {
         0: pytest.approx(0.25, abs=0.06), 50: 0.5, 100: pytest.approx(0.25, abs=0.06),
     }  # fmt: skip
@@ -69,24 +69,6 @@ def test_resamples_draw_each_example_as_often_and_are_the_same_again() -> None:
 def test_wilsons_interval_is_scipys(right: int) -> None:
     known = stats.binomtest(right, 263).proportion_ci(0.95, method="wilson")
     assert paired.wilson(right, 263) == pytest.approx((100 * known.low, 100 * known.high), abs=1e-9)
-
-
-def test_metrics_of_resamples_are_those_of_the_drawn_examples() -> None:
-    known = {
-        "f1_macro": lambda gold, guess: f1_score(gold, guess, average="macro", zero_division=0),
-        "matthews": matthews_corrcoef,
-        "accuracy": lambda gold, guess: (gold == guess).mean(),
-    }
-    (times,) = paired.resamples(300, draws=5)
-    for metric, measure in known.items():
-        rows = [np.repeat(np.arange(300), drawn.astype(int)) for drawn in times]
-        expected = [100 * measure(GOLD[drawn], GOOD[drawn]) for drawn in rows]
-        assert measured(GOLD, GOOD, metric)(times) == pytest.approx(expected)
-    values = RANDOM.normal(size=300)
-    guess = values + RANDOM.normal(size=300)
-    for metric, measure in (("pearson", stats.pearsonr), ("spearman", stats.spearmanr)):
-        expected = [100 * measure(values[drawn], guess[drawn]).statistic for drawn in rows]
-        assert measured(values, guess, metric)(times) == pytest.approx(expected)
 
 
 def read(path: Path, **columns: object) -> Recorded:

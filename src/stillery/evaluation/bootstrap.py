@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.evaluation.correlation import pearson, spearman
-from stillery.evaluation.multi_label_metrics import resampled_sets, set_measure
-from stillery.evaluation.paired import Array, Measure, bounds
+from stillery.evaluation.multi_label_metrics import resampled_sets
+from stillery.evaluation.paired import Array, bounds
 
-__all__ = ["bounds", "measured", "replicates"]
+__all__ = ["bounds", "replicates"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,47 +42,6 @@ def replicates(
     if metric in CORRELATIONS:
         return _resampled_rows(gold, predictions, CORRELATIONS[metric], draws, random)
     return _resampled_counts(gold, predictions, COUNTED[metric], draws, random)
-
-
-def measured(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> Measure:
-    """A metric (in percent) of predictions, for a paired bootstrap; shapes as in `replicates`."""
-    if gold.ndim == 2:
-        return set_measure(gold, guess, metric)
-    if metric in CORRELATIONS:
-        return _correlation(gold, guess, CORRELATIONS[metric])
-    measure, count = COUNTED[metric], int(max(gold.max(), guess.max())) + 1
-    right = np.flatnonzero(gold == guess)
-
-    def of(times: Array) -> Array:
-        return 100 * measure(
-            Counts(
-                hits=_by_class(times[:, right], gold[right], count),
-                gold=_by_class(times, gold, count),
-                predicted=_by_class(times, guess, count),
-            )
-        )
-
-    return of
-
-
-def _by_class(times: Array, classes: NDArray[Any], count: int) -> Array:
-    """How many examples each class has `[draws, classes]` where each example counts so many times."""
-    found = np.zeros((len(times), count))
-    if len(classes):
-        order = np.argsort(classes, kind="stable")
-        present, starts = np.unique(classes[order], return_index=True)
-        found[:, present] = np.add.reduceat(times[:, order], starts, axis=1)
-    return found
-
-
-def _correlation(
-    gold: NDArray[Any], guess: NDArray[Any], correlate: Callable[[NDArray[Any], NDArray[Any]], float]
-) -> Measure:
-    def of(times: Array) -> Array:
-        drawn = (np.repeat(np.arange(len(gold)), one.astype(np.int64)) for one in times)
-        return np.array([100 * correlate(gold[rows], guess[rows]) for rows in drawn])
-
-    return of
 
 
 def _resampled_rows(

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from stillery.errors import UserError, nearest
 from stillery.evaluation import paired
 from stillery.evaluation.entities import OUTSIDE, Entities, TagSet, entities, scheme_of, strict_entities
+from stillery.evaluation.measures import FromSums
 
 __all__ = [
     "ENTITY_METRICS",
@@ -215,12 +216,10 @@ def _types(gold: Tagged, measured: _Measured, resamples: Sequence[Floats]) -> di
     return found
 
 
-def tag_measure(gold: Tagged, guess: Ints, metric: str) -> paired.Measure:
-    """A metric of predicted tags in percent, for a paired bootstrap over sentences."""
-    (name,) = _chosen(gold, [metric])
-    measure, strict = ENTITY_METRICS[name]
-    measured = _all_measured(gold, guess, [name])[strict]
-    return lambda times: 100 * measure(measured.counts(times))
+def tag_measure(gold: Tagged, guess: Ints, metric: str) -> FromSums:
+    """A metric of predicted tags in percent, on resamples of the sentences."""
+    rows, value = sentence_counts(gold, guess, metric)
+    return FromSums(rows=rows, value=value)
 
 
 def tag_difference(

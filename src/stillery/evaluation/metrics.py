@@ -12,8 +12,9 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError, nearest
 from stillery.evaluation import paired
-from stillery.evaluation.bootstrap import bounds, measured, replicates
+from stillery.evaluation.bootstrap import bounds, replicates
 from stillery.evaluation.correlation import pearson, spearman
+from stillery.evaluation.measures import measured
 from stillery.evaluation.multi_label_metrics import SET_METRICS, score_sets
 
 __all__ = [

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from stillery.evaluation.paired import Array, Measure
+__all__ = ["SET_METRICS", "resampled_sets", "score_sets"]
 
-__all__ = ["SET_METRICS", "resampled_sets", "score_sets", "set_measure"]
+Array = NDArray[np.float64]
 
 LARGEST_DRAW = 10_000_000
 
@@ -45,11 +45,6 @@ def resampled_sets(
         times = np.stack([np.bincount(rows, minlength=len(gold)) for rows in drawn]).astype(np.float64)
         values.append(np.stack([SET_METRICS[metric](_tally(gold, guess, times)) for guess in predictions], axis=1))
     return np.concatenate(values)
-
-
-def set_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> Measure:
-    """A multi-label metric of predictions in percent, for a paired bootstrap."""
-    return lambda times: 100 * SET_METRICS[metric](_tally(gold, guess, times))
 
 
 def _tally(gold: NDArray[Any], guess: NDArray[Any], times: Array) -> Tally:

@@ -7,19 +7,18 @@ models are compared beside it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from statistics import NormalDist
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["DRAWS", "LEVEL", "Array", "Measure", "bounds", "difference", "interval", "resamples", "value", "wilson"]
+from stillery.evaluation.measures import Measure
+
+__all__ = ["DRAWS", "LEVEL", "Array", "bounds", "difference", "interval", "resamples", "value", "wilson"]
 
 Array: TypeAlias = NDArray[np.float64]
-
-Measure: TypeAlias = Callable[[Array], Array]
-"""A model's metric in percent `[draws]` where each example counts so many times `[draws, examples]`."""
 
 LEVEL = 0.95
 DRAWS = 1000
@@ -37,19 +36,21 @@ def resamples(examples: int, *, draws: int = DRAWS, seed: int = 0) -> Iterator[A
 
 def value(measure: Measure, examples: int) -> float:
     """The metric of the examples as they are."""
-    return float(measure(np.ones((1, examples)))[0])
+    return float(measure.scores(np.ones((1, examples)))[0])
 
 
 def interval(measure: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
     """The 95% percentile bootstrap interval of one model's metric."""
-    return bounds(np.concatenate([measure(times) for times in resamples(examples, draws=draws, seed=seed)]), LEVEL)
+    return bounds(
+        np.concatenate([measure.scores(times) for times in resamples(examples, draws=draws, seed=seed)]), LEVEL
+    )
 
 
 def difference(
     ours: Measure, theirs: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
     """Our metric minus theirs, and its 95% percentile interval by a bootstrap of both on the same resamples."""
-    apart = [ours(times) - theirs(times) for times in resamples(examples, draws=draws, seed=seed)]
+    apart = [ours.scores(times) - theirs.scores(times) for times in resamples(examples, draws=draws, seed=seed)]
     return value(ours, examples) - value(theirs, examples), bounds(np.concatenate(apart), LEVEL)
 
 

@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from numpy.typing import NDArray
 
 from stillery.errors import UserError
-from stillery.evaluation.bootstrap import CORRELATIONS, COUNTED, measured
+from stillery.evaluation.bootstrap import COUNTED
 from stillery.evaluation.entities import TagSet
 from stillery.evaluation.entity_metrics import ENTITY_METRICS, Tagged, tag_measure
+from stillery.evaluation.measures import CORRELATIONS, Measure, measured
 from stillery.evaluation.multi_label_metrics import SET_METRICS
-from stillery.evaluation.paired import Measure
 from stillery.evaluation.text_metrics import text_measure
 
 __all__ = ["Recorded", "measures", "read_predictions"]

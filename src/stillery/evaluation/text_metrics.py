@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from stillery.errors import UserError, nearest
 from stillery.evaluation import paired
+from stillery.evaluation.measures import FromSums
 
 __all__ = [
     "TextDifference",
@@ -91,17 +92,14 @@ def text_counts(
     (measured,) = _measured([outputs], references)
     if metric not in measured:
         raise UserError(f"unknown metric {metric!r} of texts; {nearest(metric, measured)}")
-    counts = measured[metric]
-
-    def value(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.array([counts._score(one) for one in np.rint(sums).astype(np.int64)])
-
-    return counts.rows.astype(np.float64), value
+    found = measured[metric].measure
+    return found.rows, found.value
 
 
-def text_measure(outputs: Sequence[str], references: Sequence[Sequence[str]], metric: str) -> paired.Measure:
-    """BLEU or chrF2 of texts (`bleu`, `chrf`), for a paired bootstrap over examples."""
-    return _measured([outputs], references)[0][metric].measure
+def text_measure(outputs: Sequence[str], references: Sequence[Sequence[str]], metric: str) -> FromSums:
+    """BLEU or chrF2 of texts (`bleu`, `chrf`), on resamples of the examples."""
+    rows, value = text_counts(outputs, references, metric)
+    return FromSums(rows=rows, value=value)
 
 
 def need_sacrebleu() -> None:
@@ -153,9 +151,13 @@ class _Counts:
     def value(self) -> float:
         return self._score(self.rows.sum(axis=0))
 
-    def measure(self, times: paired.Array) -> paired.Array:
-        """The score `[draws]` where each text counts so many times `[draws, n]`."""
-        return np.array([self._score(sums) for sums in np.rint(times @ self.rows).astype(np.int64)])
+    @property
+    def measure(self) -> FromSums:
+        """The metric on resamples of the texts."""
+        return FromSums(
+            rows=self.rows.astype(np.float64),
+            value=lambda sums: np.array([self._score(one) for one in np.rint(sums).astype(np.int64)]),
+        )
 
     def _score(self, sums: NDArray[np.int64]) -> float:
         return float(self.metric._compute_score_from_stats(sums.tolist()).score)

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluation import paired
+from stillery.evaluation.measures import Measure
 from stillery.evaluation.recorded import measures
 from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
 from stillery.jobs.comparison.result import Comparison, Difference
@@ -199,7 +200,7 @@ def _metric(models: Sequence[Model], base: Model, asked: str | None) -> str:
     return str((bounded or shared)[0])
 
 
-def _measures(models: Sequence[Model], base: Model, metric: str) -> list[paired.Measure]:
+def _measures(models: Sequence[Model], base: Model, metric: str) -> list[Measure]:
     """The metric of each model's predictions; empty where it does not follow from them.
 
     It must come to what metrics.json says: else the two files are not of one scoring.
@@ -222,7 +223,7 @@ def _measures(models: Sequence[Model], base: Model, metric: str) -> list[paired.
     return []
 
 
-def _with_interval(model: Model, metric: str, measure: paired.Measure | None) -> Model:
+def _with_interval(model: Model, metric: str, measure: Measure | None) -> Model:
     """The model with an interval of its metric, where its scores have none: those of a teacher beside a student."""
     intervals = model.scores["intervals"]
     if measure is None or metric in intervals:
