@@ -17,9 +17,9 @@ from pathlib import Path
 
 import numpy as np
 
+from stillery.evaluation.measures import class_measure
 from stillery.study.answers import answers
 from stillery.study.compare import against, best, compare
-from stillery.study.measures import class_measure
 from stillery.study.resample import TaskDraws, resample
 from stillery.study.results import Cell, Results, Row, Task
 

@@ -66,7 +66,18 @@ def test_the_readmes_commands_run_as_written(folder: Path, monkeypatch: pytest.M
     text = [line for line in commands if "pairs.csv" in line or "--beams" in line or "--source" in line]
     assert len(text) == 4
     commands = [line for line in commands if line not in text]
-    jobs = ["finetune", "distill", "evaluate", "predict", "distill", "finetune", "distill", "evaluate", "evaluate"]
+    jobs = [
+        "finetune",
+        "distill",
+        "evaluate",
+        "compare",
+        "predict",
+        "distill",
+        "finetune",
+        "distill",
+        "evaluate",
+        "evaluate",
+    ]
     assert [shlex.split(line)[1] for line in commands] == jobs
     for line in commands:
         arguments = [sys.executable, "-m", "stillery", *shlex.split(line, comments=True)[1:]]

@@ -10,16 +10,34 @@ run, run.model, run.predictions
 Every function takes files or what is in memory: a DataFrame, a `datasets.Dataset`, a list of dicts."""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from transformers import PreTrainedTokenizerBase
 
 from stillery.api.types import Data, Model, StrPath
+from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "score"]
+
+def compare(
+    runs: Sequence[Result | StrPath],
+    *,
+    baseline: Result | StrPath | None = None,
+    metric: str | None = None,
+) -> Comparison:
+    """Show finished runs and their teachers in one table, with paired differences; no model is loaded.
+
+    The runs must have been scored on the same examples. The result prints the table, also at the end of a notebook's
+    cell; its rows and differences are data.
+
+    What matters first:
+        runs: Finished runs, or their folders.
+        baseline: The run that the others are compared with.  [default: the first student]
+        metric: The metric to compare.  [default: the first, a task's official one]
+    """
 
 def distill(
     *,
@@ -272,6 +290,46 @@ def distill(
         tensorboard: The same as track tensorboard.
     """
 
+@overload
+def evaluate(
+    model: list[Model] | tuple[Model, ...],
+    *,
+    data: Data | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    against: Model | None = None,
+    task: str | None = None,
+    split: str | None = None,
+    data_dir: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
+    max_length: int | None = None,
+    metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    max_target_length: int | None = None,
+    prompt: str | None = None,
+    prefix: str | None = None,
+    beams: int | None = None,
+    max_new_tokens: int | None = None,
+    min_new_tokens: int | None = None,
+    length_penalty: float | None = None,
+    no_repeat_ngram: int | None = None,
+    early_stopping: bool | None = None,
+    batch_size: int = 64,
+    predictions: StrPath | None = None,
+    submission: StrPath | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Comparison: ...
+@overload
 def evaluate(
     model: Model,
     *,
@@ -310,13 +368,14 @@ def evaluate(
     quiet: bool = False,
     verbose: bool = False,
 ) -> dict[str, Any]:
-    """Score a model on labelled examples, with 95% intervals, and beside its teacher.
+    """Score a model on labelled examples, with 95% intervals, and beside its teacher; or compare several models.
 
-    Returns the dictionary that `stillery evaluate --json` prints. Options have the names of the command line's, with
-    underscores.
+    Returns the dictionary that `stillery evaluate --json` prints, of a list of models a Comparison: the table, and
+    paired differences from the first. Options have the names of the command line's, with underscores.
 
     What matters first:
-        model: A run, its folder, a name on the hub, or a model of transformers with its tokenizer.
+        model: A run, its folder, a name on the hub, or a model of transformers with its tokenizer; several in a
+            list are compared.
         data: A file, or a folder with train, dev and test files; or in memory a DataFrame of pandas or polars, a
             pyarrow Table, a datasets.Dataset or DatasetDict, a list of dicts, a dict of splits such as {'train':
             ..., 'test': ...}.
@@ -600,6 +659,46 @@ def predict(
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
+@overload
+def score(
+    model: list[Model] | tuple[Model, ...],
+    *,
+    data: Data | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    against: Model | None = None,
+    task: str | None = None,
+    split: str | None = None,
+    data_dir: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
+    max_length: int | None = None,
+    metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    max_target_length: int | None = None,
+    prompt: str | None = None,
+    prefix: str | None = None,
+    beams: int | None = None,
+    max_new_tokens: int | None = None,
+    min_new_tokens: int | None = None,
+    length_penalty: float | None = None,
+    no_repeat_ngram: int | None = None,
+    early_stopping: bool | None = None,
+    batch_size: int = 64,
+    predictions: StrPath | None = None,
+    submission: StrPath | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Comparison: ...
+@overload
 def score(
     model: Model,
     *,
@@ -641,7 +740,8 @@ def score(
     """The old name of `stillery.evaluate`, which does the same.
 
     What matters first:
-        model: A run, its folder, a name on the hub, or a model of transformers with its tokenizer.
+        model: A run, its folder, a name on the hub, or a model of transformers with its tokenizer; several in a
+            list are compared.
         data: A file, or a folder with train, dev and test files; or in memory a DataFrame of pandas or polars, a
             pyarrow Table, a datasets.Dataset or DatasetDict, a list of dicts, a dict of splits such as {'train':
             ..., 'test': ...}.

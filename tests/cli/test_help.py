@@ -48,6 +48,7 @@ COMMANDS = {
     "finetune": ("model", *DATA, *TRAINING, "resume", "config", "out"),
     "distill": ("teacher", *DATA, *TRAINING, *STUDENT, "resume", "config", "out"),
     "evaluate": (*DATA, "against", "json"),
+    "compare": ("baseline", "metric", "out", "json"),
     "predict": ("data", "out", "text", "text-pair", "max-length", "batch-size"),
     "methods": ("json",),
     "pairs": ("method", "teacher-layers", "layers", "epoch", "seed", "json"),

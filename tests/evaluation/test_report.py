@@ -8,7 +8,8 @@ import pytest
 from rich.console import Console
 
 from stillery.data.schema.labels import Labels
-from stillery.evaluation.report import evaluation, table
+from stillery.evaluation.report import evaluation
+from stillery.evaluation.table import table
 
 TWO = Labels(names=("no", "yes"), regression=False)
 GOLD = np.array([0, 1, 1, 0, 1, 1])
@@ -18,7 +19,7 @@ TEACHER = np.eye(2)[[0, 1, 1, 0, 1, 0]]
 
 def shown(rows: list[dict[str, object]], width: int = 160) -> list[str]:
     paper = StringIO()
-    Console(width=width, file=paper).print(table(rows))
+    Console(width=width, file=paper).print(table(rows, width))
     return paper.getvalue().splitlines()
 
 

@@ -25,11 +25,12 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-FUNCTIONS = {name: getattr(calls, name) for name in ("finetune", "distill", "evaluate", "predict")}
+FUNCTIONS = {name: getattr(calls, name) for name in ("finetune", "distill", "evaluate", "compare", "predict")}
 GROUPS = {
     "finetune": (DataSettings, Training, SearchSettings),
     "distill": (DataSettings, StudentSettings, MethodSettings, Training, Storing, SearchSettings),
     "evaluate": (SearchSettings,),
+    "compare": (),
     "predict": (SearchSettings,),
 }
 
@@ -40,12 +41,12 @@ def test_signatures_have_every_setting_with_type_and_default(name: str) -> None:
     assert {each for group in GROUPS[name] for each in setting_names(group)} <= parameters.keys()
     for parameter in parameters.values():
         assert isinstance(parameter.annotation, str) and parameter.annotation
-        assert parameter.kind is parameter.KEYWORD_ONLY or parameter.name == "model"
+        assert parameter.kind is parameter.KEYWORD_ONLY or parameter.name in ("model", "runs")
     if "epochs" in parameters:
         assert (parameters["epochs"].default, parameters["epochs"].annotation) == (5, "int")
         assert (parameters["patience"].default, parameters["patience"].annotation) == (None, "int | None")
     # What a run decides before all else has no default of its own.
-    assert parameters["max_length"].default is None
+    assert name == "compare" or parameters["max_length"].default is None
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -75,7 +76,11 @@ def test_every_keyword_is_known_with_its_default(name: str, tmp_path: Path) -> N
 def test_the_stub_is_current_and_says_the_same() -> None:
     text = STUB.read_text(encoding="utf-8")
     assert text == stub(), "run `make stub`"
-    found = {node.name: node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)}
+    functions = [node for node in ast.parse(text).body if isinstance(node, ast.FunctionDef)]
+    found = {node.name: node for node in functions}
+    # Of several models there is a comparison, of one a dictionary.
+    returned = [ast.unparse(node.returns) for node in functions if node.name == "evaluate" and node.returns]
+    assert returned == ["Comparison", "dict[str, Any]"]
     assert found.keys() == {*FUNCTIONS, "score"}
     for name, function in FUNCTIONS.items():
         own = inspect.signature(function).parameters

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from stillery.evaluation.measures import class_measure
 from stillery.study.answers import answers
-from stillery.study.measures import class_measure
 from stillery.study.results import Cell, Results, Row, Task
 
 

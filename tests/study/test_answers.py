@@ -14,12 +14,12 @@ from stillery.data.schema.labels import Labels
 from stillery.errors import UserError
 from stillery.evaluation.entities import TagSet
 from stillery.evaluation.entity_metrics import Tagged, tag_scores
+from stillery.evaluation.measures import class_measure
 from stillery.evaluation.metrics import score
 from stillery.evaluation.predictions import write_predictions
 from stillery.evaluation.text_metrics import text_scores
 from stillery.evaluation.word_predictions import write_tags
 from stillery.study.answers import answers, answers_of_function, read_answers
-from stillery.study.measures import class_measure
 from stillery.study.results import Cell, Results, Row, Task
 
 RANDOM = np.random.default_rng(4)

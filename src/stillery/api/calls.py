@@ -9,18 +9,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stillery.api.options import DISTILL, EVALUATE, FINETUNE, PREDICT
+from stillery.api.options import COMPARE, DISTILL, EVALUATE, FINETUNE, PREDICT
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
 from stillery.verbosity import Verbosity, verbosity_as
 
 if TYPE_CHECKING:
     from stillery.api.given import Given
+    from stillery.jobs.comparison.result import Comparison
     from stillery.jobs.config.settings import Asked
     from stillery.jobs.from_python import FromPython
     from stillery.jobs.result import Result
 
-__all__ = ["distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["compare", "distill", "evaluate", "finetune", "predict", "score"]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -83,13 +84,13 @@ def distill(**given: Any) -> Result:
         return run_distill(asked, out, **_anew(given), recipe=own, given=functions)
 
 
-@described(EVALUATE, "dict[str, Any]")
+@described(EVALUATE, "dict[str, Any] | Comparison")
 @_saying
-def evaluate(model: Any, **given: Any) -> dict[str, Any]:
-    """Score a model on labelled examples, with 95% intervals, and beside its teacher.
+def evaluate(model: Any, **given: Any) -> Any:
+    """Score a model on labelled examples, with 95% intervals, and beside its teacher; or compare several models.
 
-    Returns the dictionary that `stillery evaluate --json` prints. Options have the names of the command line's, with
-    underscores.
+    Returns the dictionary that `stillery evaluate --json` prints, of a list of models a Comparison: the table, and
+    paired differences from the first. Options have the names of the command line's, with underscores.
     """
     from stillery.api.given import given as taken
     from stillery.jobs.first_checks import check_scoring
@@ -100,8 +101,10 @@ def evaluate(model: Any, **given: Any) -> dict[str, Any]:
     settings = _plain({name: value for name, value in given.items() if name not in own})
     with taken() as memory:
         _only_known(given, EVALUATE)
-        place = memory.model(model, "model", given.get("tokenizer"))
         teacher = memory.model(given.get("against"), "against")
+        if isinstance(model, list | tuple):
+            return _compare_scored(model, teacher, settings, given, memory)
+        place = memory.model(model, "model", given.get("tokenizer"))
         settings["data"] = memory.data(settings.get("data"))
         predictions, submission = _path(given.get("predictions")), _path(given.get("submission"))
         overwrite = bool(given.get("overwrite"))
@@ -128,8 +131,57 @@ def evaluate(model: Any, **given: Any) -> dict[str, Any]:
         )
 
 
-@described(EVALUATE, "dict[str, Any]")
-def score(model: Any, **given: Any) -> dict[str, Any]:
+def _compare_scored(
+    models: Sequence[Any], teacher: str | None, settings: dict[str, Any], given: Mapping[str, Any], memory: Given
+) -> Comparison:
+    """Several models on the same data."""
+    from stillery.jobs.comparison.scored import Several, compare_scored, refuse_for_several
+
+    refuse_for_several(**{name: given.get(name) for name in ("tokenizer", "predictions", "submission")})
+    if not models:
+        raise UserError("model is an empty list: give one model, or several to compare")
+    places = [memory.model(one, f"model[{place}]") for place, one in enumerate(models)]
+    settings["data"] = memory.data(settings.get("data"))
+    metric, split, size = given.get("metric"), given.get("split"), given.get("batch_size", 64)
+    own = metric if callable(metric) else None
+    return compare_scored(Several.of(places, teacher, settings, split=split, batch_size=size, metric=own))
+
+
+@described(COMPARE, "Comparison")
+def compare(runs: Sequence[Any], **given: Any) -> Comparison:
+    """Show finished runs and their teachers in one table, with paired differences; no model is loaded.
+
+    The runs must have been scored on the same examples. The result prints the table, also at the end of a notebook's
+    cell; its rows and differences are data.
+    """
+    from stillery.jobs.comparison.compare import compare_runs
+
+    _only_known(given, COMPARE)
+    if isinstance(runs, str | os.PathLike) or hasattr(runs, "metrics"):
+        runs = [runs]
+    if not runs:
+        raise UserError("runs is empty: give finished runs, or their folders")
+    baseline = given.get("baseline")
+    return compare_runs(
+        [_run(one) for one in runs],
+        baseline=None if baseline is None else _run(baseline),
+        metric=given.get("metric"),
+    )
+
+
+def _run(value: Any) -> str:
+    """The folder of a run that is given as a result, or as a path."""
+    from stillery.jobs.result import Result
+
+    if isinstance(value, Result):
+        return str(value.out)
+    if isinstance(value, str | os.PathLike):
+        return os.fspath(value)
+    raise UserError(f"a run is a {type(value).__qualname__}: give what finetune or distill returned, or a folder")
+
+
+@described(EVALUATE, "dict[str, Any] | Comparison")
+def score(model: Any, **given: Any) -> Any:
     """The old name of `stillery.evaluate`, which does the same."""
     return evaluate(model, **given)
 

@@ -16,7 +16,7 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-__all__ = ["DISTILL", "EVALUATE", "FINETUNE", "PREDICT"]
+__all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT"]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -113,7 +113,12 @@ _MODEL = Option(
 )  # fmt: skip
 _BATCH_SIZE = Option(name="batch_size", type="int", default=64, panel=Panel.SPEED, help="Texts at a time.")
 EVALUATE = options_of(
-    _MODEL, _DATA, _TOKENIZER,
+    Option(
+        name="model", type="Model", panel=Panel.FIRST, required=True, positional=True,
+        help="A run, its folder, a name on the hub, or a model of transformers with its tokenizer; several in a list "
+        "are compared.",
+    ),
+    _DATA, _TOKENIZER,
     Option(name="against", type="Model | None", panel=Panel.FIRST, help="A teacher to compare with."),
     Option(
         name="split", type="str | None", panel=Panel.DATA,
@@ -130,6 +135,20 @@ EVALUATE = options_of(
     ),
     _overwrite("Replace files of predictions and submission."),
     *_SAYING, DataSettings, *_INPUTS, leave_out=("unlabelled",), inherited=_AS_ITS_RUN,
+)  # fmt: skip
+COMPARE = options_of(
+    Option(
+        name="runs", type="Sequence[Result | StrPath]", panel=Panel.FIRST, required=True, positional=True,
+        help="Finished runs, or their folders.",
+    ),
+    Option(
+        name="baseline", type="Result | StrPath | None", panel=Panel.FIRST,
+        help="The run that the others are compared with.  [default: the first student]",
+    ),
+    Option(
+        name="metric", type="str | None", panel=Panel.FIRST,
+        help="The metric to compare.  [default: the first, a task's official one]",
+    ),
 )  # fmt: skip
 PREDICT = options_of(
     _MODEL,

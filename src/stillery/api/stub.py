@@ -11,17 +11,21 @@ from stillery.api import calls
 
 __all__ = ["STUB", "stub"]
 
+_OF_SEVERAL = ("evaluate", "score")
+"""Functions that give a dictionary for one model, and a comparison for several."""
+
 STUB = Path(__file__).parent.parent / "__init__.pyi"
 
 _HEAD = '''# Made by `make stub` from the settings; a test says when it is no longer current.
 """{about}"""
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, overload
 
 from transformers import PreTrainedTokenizerBase
 
 from stillery.api.types import Data, Model, StrPath
+from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.train.callbacks import STOP
@@ -35,8 +39,19 @@ def stub() -> str:
     import stillery
 
     names = "[" + ", ".join(f'"{name}"' for name in stillery.__all__) + "]"
-    functions = [_function(getattr(calls, name)) for name in stillery.__all__ if hasattr(calls, name)]
+    functions = [_text(getattr(calls, name)) for name in stillery.__all__ if hasattr(calls, name)]
     return "\n".join([_HEAD.format(about=inspect.cleandoc(stillery.__doc__ or ""), names=names), *functions])
+
+
+def _text(function: Callable[..., Any]) -> str:
+    """A function, twice where what it gives depends on whether it is given one model or several."""
+    text = _function(function)
+    if function.__name__ not in _OF_SEVERAL:
+        return text
+    bare = text[: text.index('    """')].replace("    model: Model,", "    model: list[Model] | tuple[Model, ...],")
+    several = bare.replace(" -> dict[str, Any] | Comparison:", " -> Comparison: ...")
+    one = text.replace(" -> dict[str, Any] | Comparison:", " -> dict[str, Any]:")
+    return f"@overload\n{several}@overload\n{one}"
 
 
 def _function(function: Callable[..., Any]) -> str:

@@ -24,14 +24,14 @@ def demo(
     from rich.console import Console
 
     from stillery.cli.show import load_line
-    from stillery.evaluation.report import table
+    from stillery.evaluation.table import table
     from stillery.jobs.demo import run_demo
 
     folder = out or Path("demo-fast" if fast else "demo")
     result = run_demo(folder, fast=fast)
     console = Console(highlight=False, soft_wrap=True)
     console.print()
-    console.print(table(result.rows))
+    console.print(table(result.rows, console.width))
     console.print()
     if verbosity() is Verbosity.QUIET:
         return

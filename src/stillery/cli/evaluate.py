@@ -19,7 +19,12 @@ __all__ = ["evaluate"]
 )
 def evaluate(
     *,
-    model: Annotated[str, typer.Argument(help="A model folder, a run folder, or a name on the hub.")],
+    models: Annotated[
+        list[str],
+        typer.Argument(
+            metavar="MODEL...", help="A model folder, a run folder, or a name on the hub; several are compared."
+        ),
+    ],
     settings: dict[str, Any],
     against: Annotated[str | None, typer.Option(help="A teacher to compare with.", rich_help_panel=Panel.FIRST)] = None,
     split: Annotated[
@@ -56,24 +61,35 @@ def evaluate(
     ] = False,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
-    """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher."""
+    """Score a model on texts with labels or targets, with 95% intervals, and beside its teacher.
+
+    Several models are scored on the same texts and shown in one table, with paired differences from the first.
+    """
     from stillery.jobs.first_checks import check_scoring
 
     check_scoring(
-        (model, against), settings.get("data"), settings.get("data_dir"), file=("--predictions", predictions),
+        (*models, against), settings.get("data"), settings.get("data_dir"), file=("--predictions", predictions),
         submission=submission, overwrite=overwrite,
     )  # fmt: skip
-    from stillery.cli.show import print_json, show_evaluation
+    from stillery.cli.show import print_json, show_comparison, show_evaluation
     from stillery.jobs.config.inherited import as_trained, reading_of
     from stillery.jobs.evaluate import Request, run_evaluate
 
+    model, split = models[0], split if part is None else part
+    if len(models) > 1:
+        from stillery.jobs.comparison.scored import Several, compare_scored, refuse_for_several
+
+        refuse_for_several(submission=submission, predictions=predictions, per_class=per_class or None)
+        several = Several.of(models, against, settings, option_name, split=split, batch_size=batch_size)
+        show_comparison(compare_scored(several), json=json)
+        return
     found = run_evaluate(
         Request(
             model=model,
             inputs=as_trained(model, settings, option_name),
             against=against,
             theirs=None if against is None else reading_of(against, settings, option_name),
-            split=split if part is None else part,
+            split=split,
             batch_size=batch_size,
             submission=submission,
             predictions=predictions,

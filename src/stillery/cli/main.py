@@ -11,6 +11,7 @@ import typer
 
 from stillery.cli.cache import cache
 from stillery.cli.check import check
+from stillery.cli.compare import compare
 from stillery.cli.demo import demo
 from stillery.cli.distill import distill
 from stillery.cli.evaluate import evaluate
@@ -46,7 +47,7 @@ app = typer.Typer(
 )
 for panel, commands in (
     (Commands.TRAIN, (demo, finetune, distill, check)),
-    (Commands.USE, (evaluate, predict)),
+    (Commands.USE, (evaluate, compare, predict)),
     (Commands.UNDERSTAND, (methods, pairs, layers)),
     (Commands.KEEPING, (cache,)),
 ):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import shutil
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -13,9 +14,12 @@ from stillery.setting import option_name
 from stillery.verbosity import Verbosity, verbosity
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from stillery.jobs.comparison.result import Comparison
     from stillery.jobs.finish import Result
 
-__all__ = ["load_line", "print_json", "show_evaluation", "show_result"]
+__all__ = ["load_line", "print_json", "show_comparison", "show_evaluation", "show_result"]
 
 
 def print_json(value: Any, indent: int | None = 2) -> None:
@@ -131,6 +135,18 @@ def _show_training(training: Mapping[str, Any]) -> None:
         kept = f"kept: step {training['kept_step']} of {training['steps']}"
         few = f" (of {training['dev_samples']} examples)" if "dev_samples" in training else ""
         show(f"  dev {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
+
+
+def show_comparison(found: Comparison, *, json: bool = False, out: Path | None = None) -> None:
+    """Print models side by side, and write them to a file."""
+    if out is not None:
+        from stillery.jobs.comparison.write import write_table
+
+        write_table(out, found)
+    if json:
+        print_json(found.to_dict())
+    else:
+        print(found.text(shutil.get_terminal_size().columns))
 
 
 def show_result(result: Result, run: Finetune | Distill) -> None:

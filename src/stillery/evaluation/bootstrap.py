@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from stillery.evaluation.correlation import pearson, spearman
 from stillery.evaluation.multi_label_metrics import resampled_sets
+from stillery.evaluation.paired import Array, bounds
 
 __all__ = ["bounds", "replicates"]
-
-Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +42,6 @@ def replicates(
     if metric in CORRELATIONS:
         return _resampled_rows(gold, predictions, CORRELATIONS[metric], draws, random)
     return _resampled_counts(gold, predictions, COUNTED[metric], draws, random)
-
-
-def bounds(values: Array, level: float) -> tuple[float, float]:
-    """The percentile bootstrap interval of the values at a confidence level such as 0.95."""
-    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
-    return float(low), float(high)
 
 
 def _resampled_rows(

@@ -21,7 +21,7 @@ from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.models.family import kind_of
 from stillery.models.inputs import accepted_inputs
 
-__all__ = ["cost", "flops_per_example", "latency_ms", "megabytes", "parameters"]
+__all__ = ["cost", "flops_per_example", "latencies_ms", "latency_ms", "megabytes", "parameters"]
 
 Inputs = Mapping[str, Tensor]
 
@@ -46,7 +46,7 @@ def cost(
         teacher: the model to compare with, timed in turns with `model` so that a busy machine slows both.
     """
     models = [model] if teacher is None else [model, teacher]
-    times = _medians(models, inputs, threads=1, warm_up=5)
+    times = latencies_ms(models, [inputs] * len(models))
     found: dict[str, float | int | None] = {
         "parameters": parameters(model),
         "flops": flops_per_example(model, length),
@@ -107,20 +107,23 @@ def _counted(model: PreTrainedModel, length: int, held: Callable[[Tensor], Tenso
 
 def latency_ms(model: PreTrainedModel, inputs: Sequence[Inputs], threads: int = 1, warm_up: int = 5) -> float:
     """Median milliseconds of one forward pass over the given batches of one example."""
-    return _medians([model], inputs, threads, warm_up)[0]
+    return latencies_ms([model], [inputs], threads, warm_up)[0]
 
 
-def _medians(models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], threads: int, warm_up: int) -> list[float]:
-    if not inputs:
+def latencies_ms(
+    models: Sequence[PreTrainedModel], inputs: Sequence[Sequence[Inputs]], threads: int = 1, warm_up: int = 5
+) -> list[float]:
+    """The same of several models, each on its own inputs, timed in turns so that a busy machine slows all."""
+    if not all(inputs):
         raise UserError("there are no examples to measure latency on")
     with _threads(threads), evaluating(*models), torch.inference_mode():
-        ready = [[_placed(model, batch) for batch in inputs] for model in models]
+        ready = [[_placed(model, batch) for batch in own] for model, own in zip(models, inputs, strict=True)]
         for step in range(warm_up):
             for model, batches in zip(models, ready, strict=True):
                 _milliseconds(model, batches[step % len(batches)])
         times = [
             [_milliseconds(model, batches[step]) for model, batches in zip(models, ready, strict=True)]
-            for step in range(len(inputs))
+            for step in range(len(inputs[0]))
         ]
     return [median(column) for column in zip(*times, strict=True)]
 

@@ -14,8 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.errors import UserError, nearest
-from stillery.evaluation.bootstrap import bounds
+from stillery.evaluation import paired
 from stillery.evaluation.entities import OUTSIDE, Entities, TagSet, entities, scheme_of, strict_entities
+from stillery.evaluation.measures import FromSums
 from stillery.lines import listed
 
 __all__ = [
@@ -28,14 +29,12 @@ __all__ = [
     "tag_agreement_evaluation",
     "tag_difference",
     "tag_evaluation",
+    "tag_measure",
     "tag_scores",
 ]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
-
-LEVEL = 0.95
-LARGEST_DRAW = 10_000_000
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -169,17 +168,6 @@ def _count(into: Floats, gold: Tagged, first_words: Ints, types: Ints) -> None:
     np.add.at(into, (gold.sentence[first_words], types), 1)
 
 
-def _resamples(sentences: int, draws: int, seed: int) -> list[Floats]:
-    """How often each sentence is drawn, in blocks `[some draws, sentences]`; the same for the same numbers."""
-    random = np.random.default_rng(seed)
-    at_once = max(1, LARGEST_DRAW // sentences)
-    even = np.full(sentences, 1 / sentences)
-    return [
-        random.multinomial(sentences, even, size=min(at_once, draws - start)).astype(np.float64)
-        for start in range(0, draws, at_once)
-    ]
-
-
 def tag_scores(
     gold: Tagged, guess: Ints, metrics: Sequence[str] | None = None, *, draws: int = 1000, seed: int = 0
 ) -> TagScores:
@@ -194,12 +182,12 @@ def tag_scores(
         seed: decides the resamples.
     """
     measured = _all_measured(gold, guess, names := _chosen(gold, metrics))
-    resamples = _resamples(len(gold), draws, seed)
+    resamples = list(paired.resamples(len(gold), draws=draws, seed=seed))
     values, spread = {}, {}
     for name in names:
         measure, strict = ENTITY_METRICS[name]
         values[name] = 100 * float(measure(measured[strict].counts(np.ones((1, len(gold)))))[0])
-        spread[name] = bounds(_drawn(measured[strict], measure, resamples), LEVEL)
+        spread[name] = paired.bounds(_drawn(measured[strict], measure, resamples), paired.LEVEL)
     types = _types(gold, measured[False], resamples) if gold.tag_set.marks_entities else {}
     return TagScores(metrics=values, intervals=spread, types=types)
 
@@ -220,7 +208,7 @@ def _types(gold: Tagged, measured: _Measured, resamples: Sequence[Floats]) -> di
         counts = measured.counts(np.ones((1, len(gold))), kind)
         if not (counts.there[0] or counts.found[0]):
             continue
-        low, high = bounds(_drawn(measured, lambda one: one.f1, resamples, kind), LEVEL)
+        low, high = paired.bounds(_drawn(measured, lambda one: one.f1, resamples, kind), paired.LEVEL)
         found[name] = {
             **{each: round(100 * float(getattr(counts, each)[0]), 4) for each in ("precision", "recall", "f1")},
             "interval": [round(low, 4), round(high, 4)],
@@ -229,18 +217,18 @@ def _types(gold: Tagged, measured: _Measured, resamples: Sequence[Floats]) -> di
     return found
 
 
+def tag_measure(gold: Tagged, guess: Ints, metric: str) -> FromSums:
+    """A metric of predicted tags in percent, on resamples of the sentences."""
+    rows, value = sentence_counts(gold, guess, metric)
+    return FromSums(rows=rows, value=value)
+
+
 def tag_difference(
-    gold: Tagged, guess: Ints, teacher: Ints, metric: str, *, draws: int = 1000, seed: int = 0
+    gold: Tagged, guess: Ints, teacher: Ints, metric: str, *, draws: int = paired.DRAWS, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """Student minus teacher in percent, and its interval by a bootstrap that resamples both on the same sentences."""
-    (name,) = _chosen(gold, [metric])
-    measure, strict = ENTITY_METRICS[name]
-    resamples, drawn, value = _resamples(len(gold), draws, seed), [], []
-    for tags in (guess, teacher):
-        measured = _all_measured(gold, tags, [name])[strict]
-        value.append(100 * float(measure(measured.counts(np.ones((1, len(gold)))))[0]))
-        drawn.append(_drawn(measured, measure, resamples))
-    return value[0] - value[1], bounds(drawn[0] - drawn[1], LEVEL)
+    """Student minus teacher in percent, and its 95% interval by a paired bootstrap over sentences."""
+    ours, theirs = (tag_measure(gold, tags, metric) for tags in (guess, teacher))
+    return paired.difference(ours, theirs, len(gold), draws=draws, seed=seed)
 
 
 def sentence_counts(gold: Tagged, guess: Ints, metric: str) -> tuple[Floats, Callable[[Floats], Floats]]:

@@ -7,13 +7,14 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.stats import binomtest
 from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
 from stillery.data.schema.labels import Labels
 from stillery.errors import UserError, nearest
+from stillery.evaluation import paired
 from stillery.evaluation.bootstrap import bounds, replicates
 from stillery.evaluation.correlation import pearson, spearman
+from stillery.evaluation.measures import measured
 from stillery.evaluation.multi_label_metrics import SET_METRICS, score_sets
 
 __all__ = [
@@ -80,8 +81,7 @@ def interval(
     metric_names(labels, [metric])
     if metric == "accuracy":
         right = int((gold == guess).reshape(len(gold), -1).all(axis=1).sum())
-        found = binomtest(right, len(gold)).proportion_ci(level, method="wilson")
-        return 100 * float(found.low), 100 * float(found.high)
+        return paired.wilson(right, len(gold), level)
     gold, guess = _positive_as_one(gold, labels), _positive_as_one(guess, labels)
     return bounds(replicates(gold, [guess], metric, draws=draws, seed=seed)[:, 0], level)
 
@@ -92,15 +92,17 @@ def difference(
     teacher_logits: NDArray[Any],
     labels: Labels,
     metric: str,
-    level: float = 0.95,
-    draws: int = 1000,
+    draws: int = paired.DRAWS,
     seed: int = 0,
 ) -> tuple[float, tuple[float, float]]:
-    """Student minus teacher in percent, and its interval by a paired bootstrap over examples."""
-    value = score(gold, logits, labels, [metric])[metric] - score(gold, teacher_logits, labels, [metric])[metric]
+    """Student minus teacher in percent, and its 95% interval by a paired bootstrap over examples."""
+    metric_names(labels, [metric])
+    right = _positive_as_one(gold, labels)
     guesses = [_positive_as_one(predicted(one, labels), labels) for one in (logits, teacher_logits)]
-    values = replicates(_positive_as_one(gold, labels), guesses, metric, draws=draws, seed=seed)
-    return value, bounds(values[:, 0] - values[:, 1], level)
+    for guess in guesses:
+        _check_sizes(gold, guess)
+    ours, theirs = (measured(right, guess, metric) for guess in guesses)
+    return paired.difference(ours, theirs, len(gold), draws=draws, seed=seed)
 
 
 def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels) -> float:

@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.errors import UserError, nearest
-from stillery.evaluation.bootstrap import bounds
+from stillery.evaluation import paired
+from stillery.evaluation.measures import FromSums
 from stillery.lines import listed
 
 __all__ = [
@@ -22,10 +23,9 @@ __all__ = [
     "perplexity",
     "text_counts",
     "text_difference",
+    "text_measure",
     "text_scores",
 ]
-
-LEVEL = 0.95
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,9 @@ def text_scores(
     """
     (measured,) = _measured([outputs], references)
     values = {name: counts.value() for name, counts in measured.items()}
-    spread = {name: bounds(counts.replicates(draws, seed), LEVEL) for name, counts in measured.items()}
+    spread = {
+        name: paired.interval(counts.measure, len(outputs), draws=draws, seed=seed) for name, counts in measured.items()
+    }
     signatures = {name: str(counts.metric.get_signature()) for name, counts in measured.items()}
     return TextScores(**values, signatures=signatures, intervals=spread)
 
@@ -78,9 +80,9 @@ def text_difference(
     student, teacher = _measured([outputs, teacher_outputs], references)
     values, spread = {}, {}
     for name in student:
-        values[name] = student[name].value() - teacher[name].value()
-        drawn = student[name].replicates(draws, seed) - teacher[name].replicates(draws, seed)
-        spread[name] = bounds(drawn, LEVEL)
+        values[name], spread[name] = paired.difference(
+            student[name].measure, teacher[name].measure, len(outputs), draws=draws, seed=seed
+        )
     return TextDifference(**values, intervals=spread)
 
 
@@ -91,12 +93,14 @@ def text_counts(
     (measured,) = _measured([outputs], references)
     if metric not in measured:
         raise UserError(f"unknown metric {metric!r} of texts; {nearest(metric, measured)}")
-    counts = measured[metric]
+    found = measured[metric].measure
+    return found.rows, found.value
 
-    def value(sums: NDArray[np.float64]) -> NDArray[np.float64]:
-        return np.array([counts._score(one) for one in np.rint(sums).astype(np.int64)])
 
-    return counts.rows.astype(np.float64), value
+def text_measure(outputs: Sequence[str], references: Sequence[Sequence[str]], metric: str) -> FromSums:
+    """BLEU or chrF2 of texts (`bleu`, `chrf`), on resamples of the examples."""
+    rows, value = text_counts(outputs, references, metric)
+    return FromSums(rows=rows, value=value)
 
 
 def need_sacrebleu() -> None:
@@ -146,11 +150,13 @@ class _Counts:
     def value(self) -> float:
         return self._score(self.rows.sum(axis=0))
 
-    def replicates(self, draws: int, seed: int) -> NDArray[np.float64]:
-        """The score of each resample; the same seed and number of texts give the same resamples."""
-        random, size = np.random.default_rng(seed), len(self.rows)
-        times = (np.bincount(random.integers(0, size, size), minlength=size) for _ in range(draws))
-        return np.array([self._score(drawn @ self.rows) for drawn in times])
+    @property
+    def measure(self) -> FromSums:
+        """The metric on resamples of the texts."""
+        return FromSums(
+            rows=self.rows.astype(np.float64),
+            value=lambda sums: np.array([self._score(one) for one in np.rint(sums).astype(np.int64)]),
+        )
 
     def _score(self, sums: NDArray[np.int64]) -> float:
         return float(self.metric._compute_score_from_stats(sums.tolist()).score)

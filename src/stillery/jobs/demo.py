@@ -8,13 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stillery.jobs.comparison.compare import compare_runs
 from stillery.jobs.config.settings import Distill, Finetune, resolve
 from stillery.jobs.distill import run_distill
 from stillery.jobs.finetune import run_finetune
-from stillery.jobs.finish import Result
 from stillery.jobs.run_folder import finished
-from stillery.models.family import sizes
-from stillery.models.load import load_classifier
 from stillery.progress import each_once, say
 
 __all__ = ["STUDENTS", "Demo", "run_demo"]
@@ -50,23 +48,6 @@ class Demo:
     reused: int
 
 
-def _row(name: str, result: Result, teacher: bool) -> dict[str, Any]:
-    metrics, cost = result.metrics, result.metrics["cost"]
-    metric, value = next(iter(metrics["metrics"].items()))
-    return {
-        "name": name,
-        "layers": sizes(load_classifier(str(result.student)).model.config).layers,
-        "parameters": cost["parameters"],
-        "megabytes": cost["megabytes"],
-        "metric": metric,
-        "value": value,
-        "interval": metrics["intervals"][metric],
-        "agreement": None if teacher else metrics["agreement"],
-        "latency_ms": cost["latency_ms"],
-        "train_seconds": cost["train_seconds"],
-    }
-
-
 def run_demo(out: Path, *, fast: bool = False) -> Demo:
     """Fine-tune the packaged MiniLM, distil it three ways, and compare; what is finished in `out` is reused."""
     # Four runs read the same data.
@@ -80,17 +61,17 @@ def _run(out: Path, steps: Mapping[str, int]) -> Demo:
     reused = sum(finished(out / name) for name in ("teacher", *STUDENTS))
     say(f"teacher: fine-tune {_MODEL} on {_TASK}")
     run = resolve(Finetune, {**common, "model": _MODEL, "max_steps": steps["teacher"]})
-    teacher = run_finetune(run, out / "teacher", resume=True)
-    rows = [_row("teacher", teacher, teacher=True)]
+    run_finetune(run, out / "teacher", resume=True)
     results = {}
     for method, words in STUDENTS.items():
         say(f"student: {_LAYERS} layers, {words}")
         values = {**common, "teacher": str(out / "teacher"), "method": method, "layers": _LAYERS, "init": _START}
         distilled = resolve(Distill, {**values, "max_steps": steps["student"]})
         results[method] = run_distill(distilled, out / method, resume=True)
-        rows.append(_row(words, results[method], teacher=False))
+    found = compare_runs([str(out / name) for name in ("teacher", *STUDENTS)])
+    rows = [{**row, "name": STUDENTS.get(row["name"], row["name"])} for row in found.rows]
+    forward = results["layer-forward"]
     return Demo(
-        rows=rows, task=_TASK, teacher=teacher.out, run=results["layer-forward"].out,
-        student=results["layer-forward"].student,
+        rows=rows, task=_TASK, teacher=out / "teacher", run=forward.out, student=forward.student,
         seconds=time.perf_counter() - began, reused=reused,
     )  # fmt: skip

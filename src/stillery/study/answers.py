@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.errors import UserError
-from stillery.study.measures import FromSums, Measure, OnRows, class_measure, score_measure, set_measure
+from stillery.evaluation.measures import FromSums, Measure, OnRows, class_measure, score_measure, set_measure
 
 __all__ = ["Answers", "answers", "answers_of_function", "read_answers"]
 
@@ -136,7 +136,7 @@ def _of_classes(gold: list[Any], guess: list[Any], metric: str, positive: str | 
 
 def _of_tags(columns: dict[str, list[Any]], metric: str) -> Answers:
     from stillery.evaluation.entities import OUTSIDE, TagSet
-    from stillery.evaluation.entity_metrics import Tagged, sentence_counts
+    from stillery.evaluation.entity_metrics import Tagged, tag_measure
 
     gold, guess = columns["tags"], columns["prediction"]
     if any(one is None for one in gold):
@@ -149,17 +149,16 @@ def _of_tags(columns: dict[str, list[Any]], metric: str) -> Answers:
         for sentences in (gold, guess)
     ]
     offsets = np.cumsum([0, *map(len, gold)])
-    rows, value = sentence_counts(Tagged(tags=flat[0], offsets=offsets, tag_set=tag_set), flat[1], metric)
-    return answers(columns["id"], gold, FromSums(rows=rows, value=value))
+    measure = tag_measure(Tagged(tags=flat[0], offsets=offsets, tag_set=tag_set), flat[1], metric)
+    return answers(columns["id"], gold, measure)
 
 
 def _of_texts(columns: dict[str, list[Any]], metric: str) -> Answers:
-    from stillery.evaluation.text_metrics import label_accuracy, text_counts
+    from stillery.evaluation.text_metrics import label_accuracy, text_measure
 
     outputs, references = columns["output"], columns["references"]
     if metric in ("bleu", "chrf"):
-        rows, value = text_counts(outputs, references, metric)
-        return answers(columns["id"], references, FromSums(rows=rows, value=value))
+        return answers(columns["id"], references, text_measure(outputs, references, metric))
     if metric != "accuracy":
         raise UserError(f"{metric} of generated texts cannot be computed from this file; bleu, chrf and accuracy can")
     words = sorted({one[0].strip().casefold() for one in references})

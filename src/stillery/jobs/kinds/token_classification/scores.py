@@ -73,7 +73,7 @@ def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) ->
     for (model, _), one in zip(models, found, strict=True):
         if set(one.tags) != set(ours):
             raise UserError(
-                f"--against {model.name}: its tags ({listed(one.tags)}) are not the model's "
+                f"{model.name}: its tags ({listed(one.tags)}) are not those of {models[0][0].name} "
                 f"({listed(ours)}), so the two cannot be compared"
             )
     return found

@@ -15,11 +15,12 @@ from numpy.typing import NDArray
 
 from stillery.errors import UserError, nearest
 
-__all__ = ["FromSums", "Measure", "OnRows", "Ranks", "class_measure", "score_measure", "set_measure"]
+__all__ = ["FromSums", "Measure", "OnRows", "Ranks", "class_measure", "measured", "score_measure", "set_measure"]
 
 Array = NDArray[np.float64]
 
 AT_ONCE = 250_000
+CORRELATIONS = ("pearson", "spearman")
 
 
 class Measure(Protocol):
@@ -99,6 +100,13 @@ class OnRows:
         return OnRows(gold=self.gold[order], guess=self.guess[order], metric=self.metric)
 
 
+def measured(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> Measure:
+    """A metric of classes or scores `[n]`, or of several labels `[n, labels]`."""
+    if gold.ndim == 2:
+        return set_measure(gold, guess, metric)
+    return (score_measure if metric in CORRELATIONS else class_measure)(gold, guess, metric)
+
+
 def class_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> FromSums:
     """Accuracy, f1 (of class 1), f1_macro or matthews of class indices `[n]`."""
     from stillery.evaluation.bootstrap import COUNTED, Counts
@@ -134,7 +142,7 @@ def set_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> FromSum
 def score_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> Measure:
     """Pearson or Spearman correlation of scores `[n]`, 0 where it is undefined."""
     gold, guess = gold.astype(np.float64), guess.astype(np.float64)
-    if _known(metric, ["pearson", "spearman"]) == "spearman":
+    if _known(metric, CORRELATIONS) == "spearman":
         return Ranks(gold=gold, guess=guess)
     # Centred, because differences of large sums of squares would lose digits.
     x, y = gold - gold.mean(), guess - guess.mean()

@@ -13,8 +13,8 @@ from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 from stillery.errors import UserError
 from stillery.evaluation.entities import TagSet
 from stillery.evaluation.entity_metrics import Tagged, sentence_counts, tag_scores
+from stillery.evaluation.measures import FromSums, OnRows, class_measure, score_measure, set_measure
 from stillery.evaluation.text_metrics import text_counts
-from stillery.study.measures import FromSums, OnRows, class_measure, score_measure, set_measure
 
 RANDOM = np.random.default_rng(0)
 

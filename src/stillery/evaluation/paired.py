@@ -1,0 +1,69 @@
+"""The paired bootstrap: how far a difference between two models could come from the choice of examples.
+
+Every resample of the examples is drawn once and serves all models, so that what is easy or hard for all of them
+cancels out. The resamples depend on the number of examples and the seed alone: a difference is the same whichever other
+models are compared beside it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from statistics import NormalDist
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stillery.evaluation.measures import Measure
+
+__all__ = ["DRAWS", "LEVEL", "Array", "bounds", "difference", "interval", "resamples", "value", "wilson"]
+
+Array: TypeAlias = NDArray[np.float64]
+
+LEVEL = 0.95
+DRAWS = 1000
+_LARGEST_BLOCK = 10_000_000
+
+
+def resamples(examples: int, *, draws: int = DRAWS, seed: int = 0) -> Iterator[Array]:
+    """How often each example is drawn, in blocks `[some draws, examples]` that fit in memory."""
+    random = np.random.default_rng(seed)
+    at_once = max(1, _LARGEST_BLOCK // examples)
+    for start in range(0, draws, at_once):
+        rows = (random.integers(0, examples, examples) for _ in range(min(at_once, draws - start)))
+        yield np.stack([np.bincount(drawn, minlength=examples) for drawn in rows]).astype(np.float64)
+
+
+def value(measure: Measure, examples: int) -> float:
+    """The metric of the examples as they are."""
+    return float(measure.scores(np.ones((1, examples)))[0])
+
+
+def interval(measure: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0) -> tuple[float, float]:
+    """The 95% percentile bootstrap interval of one model's metric."""
+    return bounds(
+        np.concatenate([measure.scores(times) for times in resamples(examples, draws=draws, seed=seed)]), LEVEL
+    )
+
+
+def difference(
+    ours: Measure, theirs: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0
+) -> tuple[float, tuple[float, float]]:
+    """Our metric minus theirs, and its 95% percentile interval by a bootstrap of both on the same resamples."""
+    apart = [ours.scores(times) - theirs.scores(times) for times in resamples(examples, draws=draws, seed=seed)]
+    return value(ours, examples) - value(theirs, examples), bounds(np.concatenate(apart), LEVEL)
+
+
+def bounds(values: Array, level: float) -> tuple[float, float]:
+    """The percentile bootstrap interval of the values at a confidence level such as 0.95."""
+    low, high = np.quantile(values, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
+
+
+def wilson(right: int, examples: int, level: float = LEVEL) -> tuple[float, float]:
+    """Wilson's interval of a share, in percent."""
+    z = NormalDist().inv_cdf((1 + level) / 2)
+    share, spread = right / examples, z**2 / examples
+    half = float(np.sqrt(spread * share * (1 - share) + spread**2 / 4))
+    low, high = share + spread / 2 - half, share + spread / 2 + half
+    return 100 * max(0.0, low / (1 + spread)), 100 * min(1.0, high / (1 + spread))

@@ -1,0 +1,225 @@
+"""The predictions that a finished run has written, read back without its model to compare runs example by example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from numpy.typing import NDArray
+
+from stillery.errors import UserError
+from stillery.evaluation.bootstrap import COUNTED
+from stillery.evaluation.entities import TagSet
+from stillery.evaluation.entity_metrics import ENTITY_METRICS, Tagged, tag_measure
+from stillery.evaluation.measures import CORRELATIONS, Measure, measured
+from stillery.evaluation.multi_label_metrics import SET_METRICS
+from stillery.evaluation.text_metrics import text_measure
+
+__all__ = ["Recorded", "measures", "read_predictions"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Columns:
+    """The columns of one kind of model: what is right, what the model and its teacher answer, and what they read."""
+
+    right: str
+    given: str
+    teacher: str
+    read: str | None = None
+
+    def in_file(self, names: set[str]) -> bool:
+        """Whether a file with these columns is of this kind."""
+        return {"id", self.given, self.read or self.right} <= names
+
+
+_KINDS: Mapping[str, _Columns] = {
+    "generates text": _Columns(right="references", given="output", teacher="teacher_output", read="source"),
+    "tags words": _Columns(right="tags", given="prediction", teacher="teacher_prediction", read="tokens"),
+    "classifies texts": _Columns(right="label", given="prediction", teacher="teacher_prediction"),
+}
+"""What models of each kind do, and the columns they write; the first whose columns a file has is meant."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Recorded:
+    """Scored examples: their ids, what is right (None where nobody knows), and what a model and its teacher answer.
+
+    `does` says in words of which kind the model is; `read` is what it was given, where the file has that.
+    """
+
+    does: str
+    ids: pa.Array
+    right: pa.Array | None
+    given: pa.Array
+    teacher: pa.Array | None = None
+    read: pa.Array | None = None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def in_order_of(self, ids: pa.Array) -> Recorded:
+        """The same examples in the order of these ids, which must be theirs."""
+        if self.ids.equals(ids):
+            return self
+        places = {name: place for place, name in enumerate(self.ids.to_pylist())}
+        rows = pa.array([places[name] for name in ids.to_pylist()], type=pa.int64())
+
+        def taken(column: pa.Array | None) -> pa.Array | None:
+            return None if column is None else column.take(rows)
+
+        return replace(
+            self, ids=ids, right=taken(self.right), given=taken(self.given), teacher=taken(self.teacher),
+            read=taken(self.read),
+        )  # fmt: skip
+
+    def of_teacher(self) -> Recorded:
+        """What the teacher answers, in the place of what the model does."""
+        assert self.teacher is not None
+        return replace(self, given=self.teacher, teacher=None)
+
+
+def read_predictions(path: Path) -> Recorded:
+    """Read what a run's `predictions.parquet` says, or refuse a file that no run has written so."""
+    try:
+        with pq.ParquetFile(path) as file:
+            names = set(file.schema_arrow.names)
+            kind = next((each for each in _KINDS.items() if each[1].in_file(names)), None)
+            if kind is None:
+                raise UserError(f"{path}: not the columns that a run writes ({', '.join(sorted(names)[:8])})")
+            does, columns = kind
+            wanted = ["id", columns.right, columns.given, columns.teacher, columns.read]
+            table = file.read(columns=[name for name in wanted if name in names])
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file, so this run cannot be compared with others") from None
+    except (OSError, pa.ArrowException) as error:
+        reason = " ".join(str(error).split())[:100]
+        raise UserError(f"{path}: cannot be read ({reason}); copy the run again") from None
+    held = {name: table[name].combine_chunks() for name in table.column_names}
+    right, given = held.get(columns.right), held[columns.given]
+    if len(table) == 0 or given.null_count or held["id"].null_count:
+        raise UserError(f"{path}: holds no predictions, or some are missing; copy the run again")
+    return Recorded(
+        does=does, ids=held["id"].cast(pa.string()), given=given, teacher=held.get(columns.teacher),
+        right=None if right is None or right.null_count else right,
+        read=None if columns.read is None else held.get(columns.read),
+    )  # fmt: skip
+
+
+def measures(all_given: Sequence[Recorded], metric: str, classes: Sequence[str] = ()) -> list[list[Measure]]:
+    """A metric of several models on the same examples, for a paired bootstrap.
+
+    Each inner list has one for every model. There are two where it depends on which of two classes is the positive
+    one, which predictions do not say: the metric's known value tells which is meant. There is none for a metric that
+    does not follow from predictions.
+
+    Args:
+        all_given: the predictions, in one order of the examples.
+        metric: as in `metrics.json`; `agreement` is with the teacher, where nothing is known to be right.
+        classes: the names of the classes in the model's order, as far as they are known.
+    """
+    first = all_given[0]
+    right, given = first.right, [one.given for one in all_given]
+    if right is None:
+        right = first.teacher
+        metric = {"agreement": "accuracy", "entity_agreement": "f1"}.get(metric, "")
+        if right is None or not metric:
+            return []
+        if pa.types.is_floating(right.type):
+            metric = "pearson"
+    if first.does == "tags words":
+        return _tags(right, given, metric)
+    if first.does == "generates text":
+        return _texts(right, given, metric)
+    if pa.types.is_floating(right.type):
+        gold = _numbers(right)
+        return [[measured(gold, _numbers(one), metric) for one in given]] if metric in CORRELATIONS else []
+    if pa.types.is_list(right.type):
+        # Agreement on sets counts each label, of which a set names only those that it has.
+        return _sets(right, given, metric, classes) if first.right is not None else []
+    return _classes([one.to_pylist() for one in (right, *given)], metric, classes) if metric in COUNTED else []
+
+
+def _numbers(column: pa.Array) -> NDArray[Any]:
+    values: NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _classes(columns: Sequence[Sequence[str]], metric: str, classes: Sequence[str]) -> list[list[Measure]]:
+    """Of one class for each text; the first column is right."""
+    there = {name for column in columns for name in column}
+    names = [*classes, *sorted(there.difference(classes))]
+    if metric != "f1":
+        orders = [names]
+    elif len(names) > 2:
+        return []
+    else:
+        # One class alone may be the positive one, or the other.
+        padded = [*names, *[""] * (2 - len(names))]
+        orders = [padded, padded[::-1]]
+    found = []
+    for order in orders:
+        places = {name: place for place, name in enumerate(order)}
+        gold, *guesses = (np.array([places[name] for name in column]) for column in columns)
+        found.append([measured(gold, guess, metric) for guess in guesses])
+    return found
+
+
+def _sets(right: pa.Array, given: Sequence[pa.Array], metric: str, classes: Sequence[str]) -> list[list[Measure]]:
+    if metric not in SET_METRICS:
+        return []
+    columns = [column.to_pylist() for column in (right, *given)]
+    names = [*classes, *sorted({name for column in columns for row in column for name in row}.difference(classes))]
+    places = {name: place for place, name in enumerate(names)}
+    rows = []
+    for column in columns:
+        held = np.zeros((len(column), len(names)), dtype=np.int64)
+        for row, found in enumerate(column):
+            held[row, [places[name] for name in found]] = 1
+        rows.append(held)
+    return [[measured(rows[0], one, metric) for one in rows[1:]]]
+
+
+def _tags(right: pa.Array, given: Sequence[pa.Array], metric: str) -> list[list[Measure]]:
+    if metric not in ENTITY_METRICS:
+        return []
+    lengths = [np.diff(column.offsets.to_numpy()) for column in (right, *given)]
+    if any(not np.array_equal(lengths[0], each) for each in lengths):
+        raise UserError("the predictions do not have a tag for each word; copy the runs again")
+    offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths[0], dtype=np.int64)])
+    columns = [column.flatten().to_pylist() for column in (right, *given)]
+    names = tuple(sorted({name for column in columns for name in column if name is not None}))
+    # A word that was cut off has no tag.
+    places = {name: place for place, name in enumerate(names)} | {None: -1}
+    gold, *guesses = (np.array([places[name] for name in column], dtype=np.int64) for column in columns)
+    tagged = Tagged(tags=gold, offsets=offsets, tag_set=TagSet(names=names))
+    if metric != "accuracy" and not tagged.tag_set.marks_entities:
+        return []
+    return [[tag_measure(tagged, guess, metric) for guess in guesses]]
+
+
+def _texts(right: pa.Array, given: Sequence[pa.Array], metric: str) -> list[list[Measure]]:
+    references, outputs = right.to_pylist(), [column.to_pylist() for column in given]
+    if metric in ("bleu", "chrf"):
+        return [[text_measure(texts, references, metric) for texts in outputs]]
+    # Texts that name classes; one that names none is wrong.
+    gold = [texts[0].strip().casefold() for texts in references]
+    names = sorted(set(gold))
+    if metric != "accuracy" and (len(names) != 2 or metric not in COUNTED):
+        return []
+    columns = [gold]
+    for texts in outputs:
+        plain = [text.strip().casefold() for text in texts]
+        columns.append([_named(text, right, names) for text, right in zip(plain, gold, strict=True)])
+    return _classes(columns, metric, ())
+
+
+def _named(text: str, right: str, names: Sequence[str]) -> str:
+    """The class that a text names, a wrong one where it names none."""
+    if text in names:
+        return text
+    return next((name for name in names if name != right), "")

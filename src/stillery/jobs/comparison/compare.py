@@ -1,0 +1,244 @@
+"""Compare finished runs, or models that were just scored: the same examples, one table, paired differences."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+from stillery.errors import ErrorList, UserError, nearest
+from stillery.evaluation import paired
+from stillery.evaluation.measures import Measure
+from stillery.evaluation.recorded import measures
+from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
+from stillery.jobs.comparison.result import Comparison, Difference
+
+__all__ = ["compare_models", "compare_runs"]
+
+_ROUNDED = 0.01
+"""Scores in metrics.json are rounded; what differs more is another score."""
+
+
+def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: str | None = None) -> Comparison:
+    """Compare finished runs, and their teachers, by what is in their folders; no model is loaded.
+
+    Args:
+        places: run folders.
+        baseline: the one that the others are compared with: a run folder, or the name of a row. By default the first
+            student.
+        metric: one of the metrics of the runs; by default the first, which is the official one of a named task.
+    """
+    errors = ErrorList()
+    runs: list[Model] = []
+    for place in [*places, *_more(baseline, places)]:
+        with errors.catch():
+            run = read_run(place)
+            if run.folder not in [one.folder for one in runs]:
+                runs.append(run)
+    errors.raise_any()
+    models = named(_with_teachers(runs))
+    if len(models) < 2:
+        raise UserError(f"{places[0]} is one run, without a teacher scored beside it: name another run to compare")
+    return compare_models(models, baseline=_place(baseline, models), metric=metric)
+
+
+def compare_models(models: Sequence[Model], *, baseline: int | None = None, metric: str | None = None) -> Comparison:
+    """Compare models that were scored on the same examples; `baseline` is the place of one of them."""
+    place = baseline if baseline is not None else _first_student(models)
+    base = models[place]
+    for other in models:
+        problem = None if other is base else _apart(base, other)
+        if problem is not None:
+            raise UserError(problem)
+    ids = base.recorded.ids
+    models = [dataclasses.replace(one, recorded=one.recorded.in_order_of(ids)) for one in models]
+    metric = _metric(models, base, metric)
+    # A teacher of a run without labels has no score: agreement is with itself.
+    scored = [one for one in models if metric in one.scores["metrics"]]
+    found = _measures(scored, base, metric)
+    differences = []
+    if found:
+        ours = dict(zip((one.folder for one in scored), found, strict=True))
+        for one in scored:
+            if one is not models[place]:
+                apart = paired.difference(ours[one.folder], ours[base.folder], len(ids))
+                differences.append(Difference(model=one.name, value=_4(apart[0]), interval=_pair(apart[1])))
+        models = [_with_interval(one, metric, ours.get(one.folder)) for one in models]
+    note = None if found else f"{metric} does not follow from the predictions of these runs: no differences are shown."
+    split = base.scores.get("split", base.scores.get("part"))
+    return Comparison(
+        task=base.scores["task"], split=split, examples=len(ids), metric=metric, baseline=base.name,
+        rows=[_row(one, metric) for one in models], differences=differences, note=note,
+    )  # fmt: skip
+
+
+def _row(model: Model, metric: str) -> dict[str, Any]:
+    scores, between = model.scores, model.scores["intervals"].get(metric)
+    known = ("layers", "parameters", "megabytes", "latency_ms", "train_seconds")
+    facts: dict[str, Any] = dict.fromkeys(known) | dict(model.facts)
+    if str(facts["layers"]).isdigit():
+        facts["layers"] = int(facts["layers"])
+    return {
+        "name": model.name,
+        "how": model.how,
+        "folder": model.folder,
+        **facts,
+        "metric": metric,
+        "value": scores["metrics"].get(metric),
+        "interval": None if between is None else tuple(between),
+        "agreement": None if scores.get("unlabelled") else scores.get("agreement"),
+    }
+
+
+def _with_teachers(runs: Sequence[Model]) -> list[Model]:
+    """The runs with their teachers before them, each once.
+
+    A teacher that is named itself counts with its own scores, unless those are of other examples than its students'.
+    """
+    own_runs = {one.folder: one for one in runs}
+    teachers: dict[str, Model] = {}
+    for run in runs:
+        teacher = teacher_of(run)
+        if teacher is None or teacher.folder in teachers:
+            continue
+        own = own_runs.get(teacher.folder)
+        teachers[teacher.folder] = teacher if own is None or _apart(run, own) is not None else own
+    return [*teachers.values(), *(one for one in runs if one.folder not in teachers)]
+
+
+def _more(baseline: str | None, places: Sequence[str]) -> list[str]:
+    """The baseline, where it is a folder that is not among the runs."""
+    if baseline is None or not Path(baseline).expanduser().is_dir():
+        return []
+    try:
+        folder = str(run_folder(baseline).resolve())
+    except UserError:
+        # A teacher that no run made is known from its students; what is neither is refused with the names there are.
+        return []
+    return [folder] if folder not in [str(Path(place).expanduser().resolve()) for place in places] else []
+
+
+def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
+    """Which model is meant by the name of a row, or by a folder."""
+    if baseline is None:
+        return None
+    names = [one.name for one in models]
+    if baseline in names:
+        return names.index(baseline)
+    path = Path(baseline).expanduser().resolve()
+    for place, one in enumerate(models):
+        if one.folder in (str(path), str(path.parent), baseline):
+            return place
+    raise UserError(f"--baseline {baseline}: neither a run folder nor a model in the table; {nearest(baseline, names)}")
+
+
+def _first_student(models: Sequence[Model]) -> int:
+    """The first model with a teacher that is not a teacher of another one; else the first model."""
+    teachers = {one.folder for one in models if any(other.teacher and _is(one, other.teacher) for other in models)}
+    students = [place for place, one in enumerate(models) if one.teacher is not None and one.folder not in teachers]
+    return next(iter(students), 0)
+
+
+def _is(model: Model, name: str) -> bool:
+    path = Path(name).expanduser().resolve()
+    return model.folder in (name, str(path), str(path.parent))
+
+
+def _apart(one: Model, other: Model) -> str | None:
+    """Why two models cannot be compared, None where they can be."""
+    ours, theirs, both = one.recorded, other.recorded, f"{one.name or one.folder} and {other.name or other.folder}"
+    if ours.does != theirs.does:
+        return f"{both} cannot be compared: one {ours.does}, the other {theirs.does}"
+    cure = f"score them on one file: stillery evaluate {one.place} {other.place} --data FILE"
+    if one.scored_on != other.scored_on:
+        return f"{both} were scored on different data, {one.scored_on} and {other.scored_on}; {cure}"
+    if not ours.ids.equals(theirs.ids):
+        mine, others = set(ours.ids.to_pylist()), set(theirs.ids.to_pylist())
+        if mine != others:
+            return (
+                f"{both} were scored on different rows of {one.scored_on}: {len(ours)} and {len(theirs)}, of which "
+                f"they share {len(mine & others)}; {cure}"
+            )
+        theirs = theirs.in_order_of(ours.ids)
+    if (ours.right is None) != (theirs.right is None):
+        return f"{both} cannot be compared: only one of them was scored with labels; {cure}"
+    if ours.right is None and (ours.teacher is None or theirs.teacher is None):
+        return None
+    if ours.right is None:
+        same = _same(ours.teacher, theirs.teacher)
+        return None if same else f"{both} were scored by their agreement with different teachers; {cure}"
+    if not _same(ours.right, theirs.right):
+        return f"{both} were scored with different labels for the same rows of {one.scored_on}; {cure}"
+    if ours.read is not None and not _same(ours.read, theirs.read):
+        return f"{both} were scored on different texts under the same ids of {one.scored_on}; {cure}"
+    return None
+
+
+def _same(one: pa.Array, other: pa.Array) -> bool:
+    return bool(one.equals(other.cast(one.type))) if pa.types.is_null(other.type) is False else False
+
+
+def _metric(models: Sequence[Model], base: Model, asked: str | None) -> str:
+    """The metric to compare: the one that is asked for, or the baseline's first that all have with an interval."""
+    scored = [one for one in models if one.scores["metrics"]]
+    shared = [name for name in base.scores["metrics"] if all(name in one.scores["metrics"] for one in scored)]
+    bounded = [name for name in shared if any(name in one.scores["intervals"] for one in scored)]
+    if asked is not None:
+        if asked not in bounded:
+            raise UserError(
+                f"--metric {asked}: not a metric that all of them have with an interval; {nearest(asked, bounded)}"
+            )
+        return asked
+    if not shared:
+        raise UserError(
+            f"{' and '.join(one.name for one in scored[:2])} have no metric in common: "
+            f"{'; '.join(', '.join(one.scores['metrics']) for one in scored[:2])}"
+        )
+    return str((bounded or shared)[0])
+
+
+def _measures(models: Sequence[Model], base: Model, metric: str) -> list[Measure]:
+    """The metric of each model's predictions; empty where it does not follow from them.
+
+    It must come to what metrics.json says: else the two files are not of one scoring.
+    """
+    classes = list(base.scores.get("per_class", {}))
+    possible = measures([one.recorded for one in models], metric, classes)
+    wrong: list[str] = []
+    for some in possible:
+        values = [paired.value(measure, len(base.recorded)) for measure in some]
+        wrong = [
+            f"{one.folder}: metrics.json says {metric} {one.scores['metrics'][metric]:.2f}, and predictions.parquet "
+            f"comes to {value:.2f}: they are not of one scoring; copy the run again"
+            for one, value in zip(models, values, strict=True)
+            if abs(value - one.scores["metrics"][metric]) > _ROUNDED
+        ]
+        if not wrong:
+            return some
+    if wrong:
+        raise UserError(*wrong)
+    return []
+
+
+def _with_interval(model: Model, metric: str, measure: Measure | None) -> Model:
+    """The model with an interval of its metric, where its scores have none: those of a teacher beside a student."""
+    intervals = model.scores["intervals"]
+    if measure is None or metric in intervals:
+        return model
+    examples = len(model.recorded)
+    if metric == "accuracy" and model.recorded.does != "tags words":
+        between = paired.wilson(round(paired.value(measure, examples) * examples / 100), examples)
+    else:
+        between = paired.interval(measure, examples)
+    return dataclasses.replace(model, scores={**model.scores, "intervals": {**intervals, metric: _pair(between)}})
+
+
+def _4(value: float) -> float:
+    return round(value, 4)
+
+
+def _pair(between: tuple[float, float]) -> tuple[float, float]:
+    return _4(between[0]), _4(between[1])

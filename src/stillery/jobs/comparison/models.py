@@ -1,0 +1,232 @@
+"""What is known of a model that is compared: read from its run folder without loading it, or from its student's."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from stillery.errors import UserError
+from stillery.evaluation.recorded import Recorded, read_predictions
+from stillery.jobs.config.run_file import read_toml
+from stillery.jobs.run_folder import read_metrics
+from stillery.models.stack_layout import GENERATORS
+
+__all__ = ["Model", "how", "named", "read_run", "run_around", "run_folder", "teacher_of", "train_seconds"]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Model:
+    """A model with its scores, its predictions and its cost.
+
+    Attributes:
+        place: the folder, or the name on the hub, as it was given.
+        folder: where that is; for a teacher that lies in no folder its name.
+        how: what made it, such as a method, and its depth.
+        scores: as `metrics.json` has them.
+        recorded: its predictions.
+        facts: `layers`, `parameters`, `megabytes`, `latency_ms`, `texts_per_second` and `train_seconds`, where known.
+        teacher: the folder or name of its teacher.
+        name: what it is called beside others.
+    """
+
+    place: str
+    folder: str
+    how: str
+    scores: Mapping[str, Any]
+    recorded: Recorded
+    facts: Mapping[str, Any]
+    teacher: str | None = None
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """Its name, and what made it."""
+        return f"{self.name}: {self.how}" if self.how else self.name
+
+    @property
+    def scored_on(self) -> str:
+        """The examples that it was scored on, in words."""
+        split = _split(self.scores)
+        return f"{self.scores['task']}{f' ({split})' if split else ''}"
+
+
+def run_folder(place: str) -> Path:
+    """The run folder that is meant by a place: itself, or the one that a model's folder is in."""
+    path = Path(place).expanduser()
+    try:
+        if path.is_file():
+            raise UserError(f"{place} is a file: give the folder of a run")
+        if not path.is_dir():
+            raise UserError(f"{place}: no such run folder")
+        if not (path / "metrics.json").is_file() and (path.resolve().parent / "run.toml").is_file():
+            path = path.resolve().parent
+        if (path / "metrics.json").is_file():
+            return path
+        if (path / "run.toml").is_file():
+            raise UserError(f"{place}: this run is not finished, so it has no scores yet; go on with it by --resume")
+    except OSError as error:
+        raise UserError(f"{place}: cannot be read ({error.strerror or error})") from None
+    raise UserError(
+        f"{place}: no run of finetune or distill in this folder; models without one are scored with stillery evaluate"
+    )
+
+
+def read_run(place: str) -> Model:
+    """A finished run."""
+    folder = run_folder(place)
+    scores = _scores(folder)
+    values = read_toml(folder / "run.toml") if (folder / "run.toml").is_file() else {}
+    recorded = read_predictions(folder / "predictions.parquet")
+    if len(recorded) != scores["examples"]:
+        raise UserError(
+            f"{folder}: metrics.json is of {scores['examples']} examples and predictions.parquet of {len(recorded)}; "
+            "copy the run again"
+        )
+    facts = _facts(folder, scores)
+    teacher = values.get("teacher")
+    return Model(
+        place=place, folder=str(folder.resolve()), how=how(values, facts), scores=scores, recorded=recorded,
+        facts=facts, teacher=teacher if isinstance(teacher, str) else None,
+    )  # fmt: skip
+
+
+def teacher_of(student: Model) -> Model | None:
+    """A student's teacher, as it was scored beside it; None where its run has no predictions of it."""
+    if student.teacher is None or student.recorded.teacher is None:
+        return None
+    scores, cost = student.scores, student.scores.get("cost", {})
+    facts = {"parameters": cost.get("teacher_parameters"), "latency_ms": cost.get("teacher_latency_ms")}
+    if "teacher_texts_per_second" in scores:
+        facts["texts_per_second"] = scores["teacher_texts_per_second"]
+    path = Path(student.teacher).expanduser()
+    folder, values = student.teacher, dict[str, Any]()
+    if path.is_dir():
+        folder = str(run_around(path))
+        own, values = _of_folder(Path(folder))
+        facts |= {name: value for name, value in own.items() if value is not None}
+    shared = {name: scores[name] for name in ("task", "split", "part", "examples", "per_class") if name in scores}
+    return Model(
+        place=folder, folder=folder, how=how(values, facts), recorded=student.recorded.of_teacher(), facts=facts,
+        scores=shared | {"metrics": scores.get("teacher_metrics", {}), "intervals": {}},
+    )  # fmt: skip
+
+
+def run_around(path: Path) -> Path:
+    """The run folder that a model's folder is in, or its own."""
+    path = path.resolve()
+    is_inside = not (path / "run.toml").is_file() and (path.parent / "run.toml").is_file()
+    return path.parent if is_inside else path
+
+
+def _of_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The cost of a model in a folder, as far as its files say it, and the settings of its run."""
+    try:
+        return _facts(folder, _scores(folder)), read_toml(folder / "run.toml")
+    except UserError:
+        # A model that no run made, or one whose run is damaged: its scores are known from its student.
+        return {"layers": _depth(_config(folder)), "megabytes": _megabytes(folder)}, {}
+
+
+def named(models: Sequence[Model]) -> list[Model]:
+    """The models with the shortest ends of their folders that tell them apart as their names."""
+    names = _short_names([one.folder for one in models])
+    return [replace(one, name=name) for one, name in zip(models, names, strict=True)]
+
+
+def _short_names(folders: Sequence[str]) -> list[str]:
+    """The shortest ends of paths that tell them apart.
+
+    >>> _short_names(["/runs/a/small", "/runs/b/small", "/runs/teacher"])
+    ['a/small', 'b/small', 'teacher']
+    """
+    parts = [Path(folder).parts for folder in folders]
+    lengths = [1] * len(parts)
+    while True:
+        names = ["/".join(one[-length:]) for one, length in zip(parts, lengths, strict=True)]
+        longer = [
+            min(length + (names.count(name) > 1), len(one))
+            for name, length, one in zip(names, lengths, parts, strict=True)
+        ]
+        if longer == lengths:
+            return names
+        lengths = longer
+
+
+def _depth(config: Mapping[str, Any]) -> str | None:
+    """How many layers a model has by its config.json: `6`, or `3+1` of an encoder and a decoder."""
+    generator = GENERATORS.get(config.get("model_type", ""))
+    if generator is None:
+        names = ["num_hidden_layers" if "num_hidden_layers" in config else "n_layers"]
+    else:
+        names = [sizes["layers"] for sizes in generator.sizes.values()]
+    found = [config.get(name) for name in names]
+    return None if None in found else "+".join(map(str, found))
+
+
+def how(values: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
+    """What made a model by the settings of its run, if a run made it, and how deep it is."""
+    method = values.get("recipe") or values.get("method")
+    made = {"distill": method, "finetune": "fine-tuned"}.get(values.get("job", ""))
+    layers = facts.get("layers")
+    deep = None if layers is None else f"{layers} {'layer' if layers == '1' else 'layers'}"
+    return ", ".join(str(part) for part in (made, deep) if part)
+
+
+def train_seconds(folder: Path) -> float | None:
+    """How long a run trained, where its folder says so."""
+    try:
+        found = _facts(folder, _scores(folder))["train_seconds"]
+    except UserError:
+        return None
+    return found if isinstance(found, float) else None
+
+
+def _scores(folder: Path) -> dict[str, Any]:
+    """A run's metrics.json, with everything that is needed of it there."""
+    file = folder / "metrics.json"
+    try:
+        found = read_metrics(folder)
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror or error}); copy the run again") from None
+    shapes = {"task": str, "examples": int, "metrics": dict, "intervals": dict}
+    lacking = [name for name, kind in shapes.items() if not isinstance(found.get(name), kind)]
+    if not lacking and not all(isinstance(value, int | float) for value in found["metrics"].values()):
+        lacking = ["metrics"]
+    if lacking:
+        raise UserError(f"{file}: not as a run writes it (no {', '.join(lacking)}); copy the run again")
+    return found
+
+
+def _facts(folder: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
+    cost = scores.get("cost")
+    cost = cost if isinstance(cost, dict) else {}
+    found = {name: cost.get(name) for name in ("parameters", "megabytes", "latency_ms", "train_seconds")}
+    if scores.get("writes") or "texts_per_second" in scores:
+        found["texts_per_second"] = scores.get("texts_per_second")
+    return {"layers": _depth(_config(folder)), **found}
+
+
+def _config(folder: Path) -> dict[str, Any]:
+    """The config.json of a model in its folder or, in a run folder, in `student`; empty where it cannot be read."""
+    for place in (folder, folder / "student"):
+        try:
+            found = json.loads((place / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        return found if isinstance(found, dict) else {}
+    return {}
+
+
+def _megabytes(folder: Path) -> float | None:
+    """The size of the weights in a model's folder, in 10^6 bytes."""
+    sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
+    return sum(sizes) / 1e6 if sizes else None
+
+
+def _split(scores: Mapping[str, Any]) -> str | None:
+    """The split that was scored; a finished run of before calls it a part."""
+    found = scores.get("split", scores.get("part"))
+    return found if isinstance(found, str) else None
