@@ -34,6 +34,7 @@ def cost(
     length: int,
     train_seconds: float | None,
     teacher: PreTrainedModel | None = None,
+    teacher_inputs: Sequence[Inputs] | None = None,
 ) -> dict[str, float | int | None]:
     """All costs of a model, and its speedup over a teacher if one is given.
 
@@ -44,9 +45,12 @@ def cost(
         length: the number of tokens the FLOPs are counted for.
         train_seconds: the training time of the model.
         teacher: the model to compare with, timed in turns with `model` so that a busy machine slows both.
+        teacher_inputs: the same examples as the teacher reads them, where it has another tokenizer.
     """
-    models = [model] if teacher is None else [model, teacher]
-    times = _medians(models, inputs, threads=1, warm_up=5)
+    timed = [(model, inputs)]
+    if teacher is not None:
+        timed.append((teacher, inputs if teacher_inputs is None else teacher_inputs))
+    times = _medians(timed, threads=1, warm_up=5)
     found: dict[str, float | int | None] = {
         "parameters": parameters(model),
         "flops": flops_per_example(model, length),
@@ -107,20 +111,22 @@ def _counted(model: PreTrainedModel, length: int, held: Callable[[Tensor], Tenso
 
 def latency_ms(model: PreTrainedModel, inputs: Sequence[Inputs], threads: int = 1, warm_up: int = 5) -> float:
     """Median milliseconds of one forward pass over the given batches of one example."""
-    return _medians([model], inputs, threads, warm_up)[0]
+    return _medians([(model, inputs)], threads, warm_up)[0]
 
 
-def _medians(models: Sequence[PreTrainedModel], inputs: Sequence[Inputs], threads: int, warm_up: int) -> list[float]:
-    if not inputs:
+def _medians(timed: Sequence[tuple[PreTrainedModel, Sequence[Inputs]]], threads: int, warm_up: int) -> list[float]:
+    """The median of each model, on as many examples of its own inputs."""
+    models, count = [model for model, _ in timed], len(timed[0][1])
+    if not count:
         raise UserError("there are no examples to measure latency on")
     with _threads(threads), evaluating(*models), torch.inference_mode():
-        ready = [[_placed(model, batch) for batch in inputs] for model in models]
+        ready = [[_placed(model, batch) for batch in inputs] for model, inputs in timed]
         for step in range(warm_up):
             for model, batches in zip(models, ready, strict=True):
                 _milliseconds(model, batches[step % len(batches)])
         times = [
             [_milliseconds(model, batches[step]) for model, batches in zip(models, ready, strict=True)]
-            for step in range(len(inputs))
+            for step in range(count)
         ]
     return [median(column) for column in zip(*times, strict=True)]
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from stillery.errors import UserError
+from stillery.models.wrong_model import is_adapter, not_a_model
 
 __all__ = ["PACKAGED", "Packaged", "check_weights", "model_folder"]
 
@@ -65,13 +66,15 @@ def model_folder(name: str) -> str:
     except OSError as error:
         raise UserError(f"{name}: {error.strerror}") from None
     if is_folder:
+        if is_adapter(path):
+            raise UserError(not_a_model(path, name))
         if (path / "config.json").is_file():
             return str(path)
         if (path / "student" / "config.json").is_file():
             return str(path / "student")
         if (path / "run.toml").is_file():
             raise UserError(f"{name}: this run is not finished, so it holds no model yet; continue it with --resume")
-        raise UserError(f"{name}: no config.json in this folder, so it holds no model")
+        raise UserError(not_a_model(path, name))
     if name in PACKAGED:
         return str(_packaged_folder(name))
     if path.is_absolute() or name.startswith((".", "~")) or name.count("/") > 1:
@@ -80,14 +83,7 @@ def model_folder(name: str) -> str:
 
 
 def check_weights(folder: str, name: str) -> None:
-    """Refuse a folder without safetensors weights, since loading pickled ones can run code."""
+    """Refuse a folder without weights: safetensors, or PyTorch's own `.bin` files."""
     path = Path(folder)
-    if not path.is_dir() or any(path.glob("model.safetensors*")):
-        return
-    pickled = sorted(path.glob("pytorch_model*.bin"))
-    if pickled:
-        raise UserError(
-            f"{name}: only safetensors weights are read, and this folder holds {pickled[0].name}; "
-            "load it with transformers and save it again with save_pretrained"
-        )
-    raise UserError(f"{name}: no model.safetensors in this folder, so it holds no weights")
+    if path.is_dir() and not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model*.bin")):
+        raise UserError(f"{name}: no model.safetensors in this folder, so it holds no weights")
