@@ -277,7 +277,14 @@ def test_options_that_documents_name_exist() -> None:
         )
         helped += done.stdout
     known = set(re.findall(r"--[a-z][a-z-]*", helped))
-    for page in ("README.md", "docs/methods.md", "docs/data.md", "docs/tasks.md", "docs/teacher-cache.md"):
+    for page in (
+        "README.md",
+        "docs/methods.md",
+        "docs/data.md",
+        "docs/tasks.md",
+        "docs/teacher-cache.md",
+        "docs/teachers.md",
+    ):
         text = re.sub(
             r"`python benchmarks.*?`|```sh\npython.*?```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL
         )

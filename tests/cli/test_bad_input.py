@@ -155,7 +155,7 @@ CASES = [
     ("distill --teacher {teacher} --data {good.csv} --out OUT", "--layers is not given 4 layers"),
     (f"{GOOD} --width 30 --heads 4", "width 30 not divisible 4 heads --heads"),
     (f"{GOOD} --width 0", "--width is 0"),
-    (f"{GOOD} --init {{other_words}}", "tokenizers teacher other_words differ one vocabulary"),
+    (f"{GOOD} --init {{other_words}}", "tokenizers teacher other_words differ hidden states one tokenizer"),
     (f"{GOOD} --init-from {{other_words}}", "tokenizers teacher other_words differ"),
     (f"{GOOD} --init {{nowhere}}", "--init nowhere no such folder even, first, last, random"),
     (f"{GOOD} --init {{spam}} --width 16", "--width cannot go with --init"),

@@ -78,14 +78,19 @@ def test_a_checkpoint_deeper_than_the_teacher_is_refused(teacher_folder: Path, m
         build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=None)
 
 
-def test_another_vocabulary_is_refused(teacher_folder: Path, make: Any, save: Any) -> None:
+def test_another_vocabulary_gives_the_student_a_tokenizer_of_its_own(
+    teacher_folder: Path, make: Any, save: Any
+) -> None:
     other = save("other", make("distilbert", vocab_size=VOCABULARY + 1).base_model)
     checkpoint = load_encoder(str(other))
     checkpoint.tokenizer.add_tokens(["stillery"])
     checkpoint.tokenizer.save_pretrained(other)
     teacher, checkpoint = load_classifier(str(teacher_folder)), load_encoder(str(other))
+    student = build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=None)
+    assert student.tokenizer is checkpoint.tokenizer and student.model.config.vocab_size == VOCABULARY + 1
+    assert student.difference is not None and "(30523 tokens) differ in 1 entries" in student.difference
     with pytest.raises(UserError, match=r"\(30522 tokens\) and .* \(30523 tokens\) differ in 1 entries") as caught:
-        build_from_checkpoint(teacher=teacher, checkpoint=checkpoint, layers=None)
+        check_same_tokenizer(teacher, checkpoint)
     assert len(caught.value.lines) == 1
 
 

@@ -5,15 +5,18 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import pickle
 import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors import safe_open
 from transformers import XLNetConfig
 
 from stillery.errors import UserError
@@ -155,13 +158,83 @@ def test_no_weights(load: Callable[[str], Any], folder: Path) -> None:
     assert "no model.safetensors" in fault_of(load, folder)
 
 
-@pytest.mark.parametrize("load", LOADERS)
-def test_pickled_weights_are_never_read(load: Callable[[str], Any], folder: Path, tmp_path: Path) -> None:
+class _RunsCode:
+    """Something that makes a file when it is unpickled."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+
+    def __reduce__(self) -> tuple[Any, tuple[str]]:
+        return os.system, (f"touch {self.file}",)
+
+
+def as_bin(folder: Path, weights: Any, **options: Any) -> None:
     (folder / "model.safetensors").unlink()
-    (folder / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'touch " + bytes(tmp_path / "ran") + b"'\ntR.")
-    line = fault_of(load, folder)
-    assert "only safetensors weights are read" in line and "pytorch_model.bin" in line
+    torch.save(weights, folder / "pytorch_model.bin", **options)
+
+
+def test_bin_weights_are_those_of_safetensors(folder: Path) -> None:
+    before = fingerprint(load_classifier(str(folder)))
+    weights = load_classifier(str(folder)).model.state_dict()
+    as_bin(folder, weights)
+    assert fingerprint(load_classifier(str(folder))) == before
+    weights["classifier.bias"][0] += 1
+    torch.save(weights, folder / "pytorch_model.bin")
+    assert fingerprint(load_classifier(str(folder))) != before
+
+
+def test_bin_weights_in_shards(folder: Path) -> None:
+    before, weights = fingerprint(load_classifier(str(folder))), load_classifier(str(folder)).model.state_dict()
+    (folder / "model.safetensors").unlink()
+    names = sorted(weights)
+    parts = {"pytorch_model-00001-of-00002.bin": names[::2], "pytorch_model-00002-of-00002.bin": names[1::2]}
+    for file, some in parts.items():
+        torch.save({name: weights[name] for name in some}, folder / file)
+    index = {"metadata": {}, "weight_map": {name: file for file, some in parts.items() for name in some}}
+    (folder / "pytorch_model.bin.index.json").write_text(json.dumps(index), encoding="utf-8")
+    assert fingerprint(load_classifier(str(folder))) == before
+    (folder / "pytorch_model-00002-of-00002.bin").unlink()
+    for load in LOADERS:
+        fault_of(load, folder)
+
+
+@pytest.mark.parametrize("form", ["zip", "legacy", "pickle", "index"])
+def test_code_in_bin_weights_never_runs(form: str, folder: Path, tmp_path: Path) -> None:
+    held = {"classifier.bias": _RunsCode(tmp_path / "ran")}
+    as_bin(folder, held, _use_new_zipfile_serialization=form != "legacy")
+    if form == "pickle":
+        (folder / "pytorch_model.bin").write_bytes(pickle.dumps(_RunsCode(tmp_path / "ran")))
+    if form == "index":
+        index = {"metadata": {}, "weight_map": {"classifier.bias": "pytorch_model.bin"}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index), encoding="utf-8")
+    for load in LOADERS:
+        assert "could run code" in fault_of(load, folder)
     assert not (tmp_path / "ran").exists()
+    # It is what it seems: read as pickles usually are, it does run.
+    with suppress(Exception):
+        torch.load(folder / "pytorch_model.bin", weights_only=False)
+    assert (tmp_path / "ran").exists()
+
+
+def test_code_beside_safetensors_never_runs(folder: Path, tmp_path: Path) -> None:
+    weights = folder / "model.safetensors"
+    weights.rename(folder / "model-00001-of-00002.safetensors")
+    torch.save(_RunsCode(tmp_path / "ran"), folder / "evil.bin")
+    with safe_open(folder / "model-00001-of-00002.safetensors", "pt") as held:
+        index = dict.fromkeys(held.keys(), "model-00001-of-00002.safetensors")
+    index["classifier.bias"] = "evil.bin"
+    (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": index}))
+    for load in LOADERS:
+        fault_of(load, folder)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_truncated_bin_weights(folder: Path) -> None:
+    as_bin(folder, load_classifier(str(folder)).model.state_dict())
+    whole = (folder / "pytorch_model.bin").read_bytes()
+    (folder / "pytorch_model.bin").write_bytes(whole[: len(whole) // 2])
+    for load in LOADERS:
+        fault_of(load, folder)
 
 
 def test_a_missing_shard(folder: Path) -> None:

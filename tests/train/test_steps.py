@@ -263,6 +263,24 @@ def test_a_packed_step_is_unpacked_to_the_same_bits(student_of: StudentOf, teach
             assert torch.equal(tensors_of(found, whole.slots)[name], tensor), name
 
 
+def test_what_a_teacher_reads_with_its_own_tokenizer_is_packed_too(
+    student_of: StudentOf, teacher_sizes: Sizes, data
+) -> None:
+    objective = Objective(student_of(2), methods.build("kd").stages, teacher=teacher_sizes, seed=0)
+    part = part_of(data, np.arange(8), Clock(), None)
+    theirs = {"input_ids": torch.arange(40).view(8, 5), "attention_mask": torch.ones(8, 5, dtype=torch.long)}
+    part = replace(part, batch=replace(part.batch, teacher=theirs))
+    whole = packed(objective.plan(Clock()), part)
+    found, memory = whole.unpacked(torch.device("cpu"))
+    memory.copy_(whole.memory)
+    assert all(torch.equal(found.batch.teacher_inputs[name], tensor) for name, tensor in theirs.items())
+    assert torch.equal(found.batch.inputs["input_ids"], part.batch.inputs["input_ids"])
+    # A step of another length of the teacher's alone is another step.
+    longer = {name: torch.cat([tensor, tensor], dim=1) for name, tensor in theirs.items()}
+    other = replace(part, batch=replace(part.batch, teacher=longer))
+    assert packed(objective.plan(Clock()), other).key != whole.key
+
+
 def test_a_replayed_step_is_random_as_its_clock_says() -> None:
     writes = torch.zeros(3)
     recorded = SimpleNamespace(

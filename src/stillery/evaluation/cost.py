@@ -34,6 +34,7 @@ def cost(
     length: int,
     train_seconds: float | None,
     teacher: PreTrainedModel | None = None,
+    teacher_inputs: Sequence[Inputs] | None = None,
 ) -> dict[str, float | int | None]:
     """All costs of a model, and its speedup over a teacher if one is given.
 
@@ -44,9 +45,13 @@ def cost(
         length: the number of tokens the FLOPs are counted for.
         train_seconds: the training time of the model.
         teacher: the model to compare with, timed in turns with `model` so that a busy machine slows both.
+        teacher_inputs: the same examples as the teacher reads them, where it has another tokenizer.
     """
-    models = [model] if teacher is None else [model, teacher]
-    times = latencies_ms(models, [inputs] * len(models))
+    models, own = [model], [inputs]
+    if teacher is not None:
+        models.append(teacher)
+        own.append(inputs if teacher_inputs is None else teacher_inputs)
+    times = latencies_ms(models, own)
     found: dict[str, float | int | None] = {
         "parameters": parameters(model),
         "flops": flops_per_example(model, length),
@@ -123,7 +128,7 @@ def latencies_ms(
                 _milliseconds(model, batches[step % len(batches)])
         times = [
             [_milliseconds(model, batches[step]) for model, batches in zip(models, ready, strict=True)]
-            for step in range(len(inputs[0]))
+            for step in range(min(map(len, inputs)))
         ]
     return [median(column) for column in zip(*times, strict=True)]
 

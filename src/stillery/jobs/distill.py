@@ -6,8 +6,11 @@ import dataclasses
 from functools import partial
 from pathlib import Path
 
+from transformers import PreTrainedTokenizerBase
+
 from stillery import methods
 from stillery.jobs.config.resolved import resolved_method, resolved_student
+from stillery.jobs.config.run_file import trained_length
 from stillery.jobs.config.settings import Asked, Distill
 from stillery.jobs.fingerprints import distill_fingerprints
 from stillery.jobs.finish import Result
@@ -37,6 +40,7 @@ from stillery.jobs.run import carry_out
 from stillery.jobs.student_start import first_student, fixed_start
 from stillery.models.family import stack_sizes
 from stillery.models.load import Loaded
+from stillery.models.student import Student
 from stillery.recipe import Clock, Pairs, Recipe, Stage
 from stillery.similarity_pairing import asks
 from stillery.train.check import check_stages
@@ -128,11 +132,36 @@ def has_room_for_its_inputs(context: Context) -> None:
     """Examples, and the texts of the hidden-state stage, fit into the positions of all models."""
     kind, teacher, student = context.kind, context.model, context.student
     assert kind is not None and teacher is not None and student is not None
+    if student.tokenizer is not None:
+        _reads_apart(context, student, student.tokenizer)
+        return
     loaded = [one.model.config for one in (teacher, context.layers_teacher) if one is not None]
     configs = [loaded[0], student.model.config, *loaded[1:]]
     context.encoding = kind.encoding(context.run.inputs, configs, teacher.tokenizer)
     if context.run.texts is not None:
         context.texts_encoding = kind.encoding(context.run.texts, configs, teacher.tokenizer)
+
+
+def _reads_apart(context: Context, student: Student, tokenizer: PreTrainedTokenizerBase) -> None:
+    """Each model reads the texts with its own tokenizer, up to the length that it was trained with.
+
+    The teacher's is that of its run, the student's that of the run its checkpoint is from; else --max-length.
+    """
+    kind, teacher, settings = context.kind, context.model, context.student_settings
+    assert kind is not None and teacher is not None and settings is not None
+    source = settings.init_from or settings.init or ""
+    own, theirs = trained_length(source), trained_length(context.run.teacher)
+    if own and "max_length" not in context.asked.given:
+        context.run = dataclasses.replace(context.run, data=dataclasses.replace(context.run.data, **own))
+    inputs = context.run.inputs
+    teachers = dataclasses.replace(inputs, data=dataclasses.replace(inputs.data, **theirs))
+    context.encoding = kind.encoding(inputs, [student.model.config], tokenizer)
+    context.teacher_encoding = kind.encoding(teachers, [teacher.model.config], teacher.tokenizer)
+    lengths = [one.max_length for one in (context.encoding, context.teacher_encoding)]
+    context.notes += (
+        f"each model reads texts with its own tokenizer: the student as {source}, up to {lengths[0]} tokens, the "
+        f"teacher up to {lengths[1]}",
+    )
 
 
 @needs("recipe", "model", "student", settings=_DEPTHS)
@@ -186,8 +215,9 @@ def prepare_distill(
         read=read,
         encoding=found.encoding,
         model=student.model,
-        tokenizer=teacher.tokenizer,
+        tokenizer=student.tokenizer or teacher.tokenizer,
         teacher=teacher,
+        teacher_encoding=found.teacher_encoding,
         layers_teacher=found.layers_teacher,
         texts=found.texts,
         texts_encoding=found.texts_encoding,

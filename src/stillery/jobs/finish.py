@@ -34,12 +34,15 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     """
     kind, teacher, model = prepared.kind, prepared.teacher, folded(model)
     scored, tokenised = data.splits.get("test", data.splits["dev"])
-    student, theirs = _both(prepared, model, scored, tokenised)
+    as_teacher = prepared.teacher_reads(scored.examples, tokenised, scored.split or "")
+    student, theirs = _both(prepared, model, scored, (tokenised, as_teacher))
     metrics = _evaluation(prepared, scored, (student, theirs)) | {"split": scored.split}
     more = {name: split for name, split in data.splits.items() if name not in ("dev", "test")}
     if more:
         metrics["also"] = {
-            name: _evaluation(prepared, one, _both(prepared, model, one, tokens))
+            name: _evaluation(
+                prepared, one, _both(prepared, model, one, (tokens, prepared.teacher_reads(one.examples, tokens, name)))
+            )
             for name, (one, tokens) in more.items()
         }
     own = kind.finishing(prepared, data, model)
@@ -61,6 +64,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         length=prepared.encoding.max_length,
         train_seconds=outcome.seconds,
         teacher=teacher.model if teacher else None,
+        teacher_inputs=_one_by_one(as_teacher, kind.latency_examples),
     ) | dict(own.cost)
     metrics |= _training(outcome) | dict(data.record)
     samples = prepared.run.training.dev_samples
@@ -80,19 +84,22 @@ def _evaluation(prepared: Prepared, scored: Scored, answers: tuple[Answers, Answ
     return with_metrics(prepared.from_python.metric, prepared.kind, scored, answers, found)
 
 
-def _both(prepared: Prepared, model: PreTrainedModel, scored: Scored, tokenised: Any) -> tuple[Answers, Answers | None]:
-    """What the model, and its teacher, predict for a split."""
+def _both(
+    prepared: Prepared, model: PreTrainedModel, scored: Scored, tokenised: tuple[Any, Any]
+) -> tuple[Answers, Answers | None]:
+    """What the model, and its teacher, predict for a split, of which each has its own tokens."""
     kind, encoding, split = prepared.kind, prepared.encoding, scored.split or ""
     student = Loaded(model=model, tokenizer=prepared.tokenizer, name="student", missing=frozenset())
     size = kind.batch_size(prepared.run.training, device_of(model))
     ours = kind.answers(
-        Reader(loaded=student, encoding=encoding, batch_size=size, description=split), scored, tokenised
+        Reader(loaded=student, encoding=encoding, batch_size=size, description=split), scored, tokenised[0]
     )
     if prepared.teacher is None:
         return ours, None
     described = f"{split} (teacher)"
-    theirs = Reader(loaded=prepared.teacher, encoding=encoding, batch_size=size, description=described, cached=True)
-    return ours, kind.answers(theirs, scored, tokenised)
+    own = prepared.teacher_encoding or encoding
+    theirs = Reader(loaded=prepared.teacher, encoding=own, batch_size=size, description=described, cached=True)
+    return ours, kind.answers(theirs, scored, tokenised[1])
 
 
 def _one_by_one(tokenised: Trainable, most: int) -> list[dict[str, Any]]:

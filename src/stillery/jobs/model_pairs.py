@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedConfig
 
-from stillery.errors import UserError
+from stillery.errors import ErrorList, UserError
 from stillery.ignored import IGNORED
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.calibration import TEXTS, TOKENS, Calibration
@@ -27,7 +27,7 @@ from stillery.jobs.config.settings import (
 )
 from stillery.jobs.kinds.base import Kind
 from stillery.jobs.kinds.find import kind_of_model
-from stillery.jobs.recipe import chosen_recipe
+from stillery.jobs.recipe import check_tokenizers, chosen_recipe
 from stillery.jobs.student_start import FALLBACK
 from stillery.models.family import kind_of, longest_input, stack_sizes
 from stillery.models.load import Loaded
@@ -69,6 +69,10 @@ def meeting(
         settings = replace(settings, init=FALLBACK)
     with torch.random.fork_rng(devices=[]):
         made, settings = kind.make_student(settings, teacher=loaded, seed=clock.seed, calibration=texts)
+    if made.difference is not None:
+        errors = ErrorList()
+        check_tokenizers(recipe.stages, method.recipe or method.method, made.difference, errors)
+        errors.raise_any()
     if asked:
         alike = similar.measured(recipe.stages, made.model, {"task": loaded, "supplementary": loaded}, texts)
         recipe = replace(recipe, stages=similar.decided(recipe.stages, alike))

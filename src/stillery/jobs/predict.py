@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from stillery.data.readers.writer import write_rows
-from stillery.errors import ErrorList
+from stillery.errors import ErrorList, UserError
 from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.run_file import trained_reading, trained_search
 from stillery.jobs.config.settings import (
@@ -19,7 +20,7 @@ from stillery.jobs.config.settings import (
 )
 from stillery.jobs.evaluate import check_batch_size
 from stillery.jobs.kinds.base import Reader
-from stillery.jobs.kinds.find import kind_of_model
+from stillery.jobs.kinds.find import kind_of_model, other_kind_meant
 from stillery.jobs.kinds.refuse import refuse
 from stillery.jobs.output_paths import check_file
 from stillery.models.load import Loaded
@@ -53,6 +54,12 @@ def run_predict(
     with errors.catch():
         loaded = kind.load(model)
     with errors.catch():
+        other = other_kind_meant(kind, model, replace(inputs.data, data=str(data)))
+        if other is not None:
+            raise UserError(
+                f"{data.name} is for {other.name}, and {model} for {kind.name}: give {data.name} to a model for "
+                f"{other.name}, or other data to this one"
+            )
         file = kind.predicting.open(data, inputs)
     if loaded is not None:
         with errors.catch():

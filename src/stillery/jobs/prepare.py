@@ -38,6 +38,7 @@ class Context:
 
     `run` and `kind` are what the settings and the model come to, `own` is a recipe made in Python. `model` is the one
     that is fine-tuned, or the teacher; `layers_teacher` that of the hidden-state stage, and `texts` its examples.
+    Of a student with a tokenizer of its own, `encoding` is how it reads, `teacher_encoding` how its teacher does.
     """
 
     asked: Asked[Any]
@@ -57,6 +58,7 @@ class Context:
     starts: Starts | None = None
     calibration: Calibration | None = None
     encoding: Any = None
+    teacher_encoding: Any = None
     texts_encoding: Any = None
     notes: tuple[str, ...] = ()
 

@@ -20,7 +20,7 @@ from stillery.models.load import Loaded
 from stillery.models.projected_head import exported_parameters
 from stillery.progress import detail
 from stillery.recipe import Pairs, Stage
-from stillery.train.data import Trainable
+from stillery.train.data import Trainable, TrainingData
 from stillery.train.on_policy import OnPolicy
 
 __all__ = ["Data", "Prepared", "scored_while_training", "tokenised"]
@@ -36,7 +36,8 @@ class Prepared:
 
     Where its student's start is still to be chosen, `starts` are those there are, and the model is any of them; `start`
     is what was chosen. `texts` are unlabelled text for the hidden-state stage, `texts_encoding` is how those are read,
-    and `layers_teacher` teaches that stage where it is another than the teacher.
+    and `layers_teacher` teaches that stage where it is another than the teacher. `teacher_encoding` is how the teacher
+    reads, where it has another tokenizer than the student.
     """
 
     run: Finetune | Distill
@@ -46,6 +47,7 @@ class Prepared:
     model: PreTrainedModel
     tokenizer: PreTrainedTokenizerBase
     teacher: Loaded | None = None
+    teacher_encoding: Any = None
     stages: tuple[Stage, ...]
     origin: tuple[str, ...]
     paper: str | None = None
@@ -78,6 +80,17 @@ class Prepared:
         teachers = [one.model.config for one in (self.teacher, self.layers_teacher) if one is not None]
         return [self.model.config, *teachers]
 
+    def teacher_reads(self, examples: Any, tokens: Any, split: str) -> Any:
+        """Examples as tokens of the teacher's: those given, which are the student's, where the two read alike."""
+        if self.teacher is None or self.teacher_encoding is None:
+            return tokens
+        return self.teacher_encoding.data(examples, self.teacher.tokenizer, f"{split} (teacher)")
+
+    @property
+    def asks_its_teacher(self) -> bool:
+        """Whether the teacher runs on the training split: in a stage, or where starts are tried."""
+        return self.starts is not None or any(stage.needs_teacher for stage in self.stages)
+
     def summary(self) -> list[str]:
         """What is about to run, in words; with warnings."""
         config, what = self.model.config, "student" if self.teacher else "model"
@@ -85,7 +98,7 @@ class Prepared:
         return [
             *self.notes,
             *self._data(),
-            *dict.fromkeys([*self.encoding.notes, *self._texts_notes()]),
+            *dict.fromkeys([*self.encoding.notes, *self._more_notes()]),
             f"{what}: {config.model_type}, {layers} layers x {sizes(config).width}, "
             f"{exported_parameters(self.model):,} parameters",
         ]
@@ -103,8 +116,13 @@ class Prepared:
             lines.append(f"{name}: student-teacher layers {listed((f'{i}-{j}' for i, j in pairs), 24)}")
         return lines
 
-    def _texts_notes(self) -> tuple[str, ...]:
-        return () if self.texts_encoding is None else tuple(self.texts_encoding.notes)
+    def _more_notes(self) -> list[str]:
+        notes = [] if self.texts_encoding is None else list(self.texts_encoding.notes)
+        return (
+            notes
+            if self.teacher_encoding is None
+            else [*(f"teacher: {note}" for note in self.teacher_encoding.notes), *notes]
+        )
 
     def _data(self) -> list[str]:
         splits = self.read.splits
@@ -163,6 +181,9 @@ def tokenised(prepared: Prepared) -> Data:
     encoding, tokenizer, read = prepared.encoding, prepared.tokenizer, prepared.read
     rewritten = prepared.kind.rewrite(prepared)
     train = encoding.data(read.splits.train, tokenizer, "train") if rewritten is None else rewritten[0]
+    if prepared.teacher_encoding is not None and prepared.asks_its_teacher:
+        assert isinstance(train, TrainingData)
+        train = replace(train, teacher=prepared.teacher_reads(read.splits.train, train, "train"))
     texts = None
     if prepared.texts is not None:
         texts = (prepared.texts_encoding or encoding).data(prepared.texts, tokenizer, "supplementary")

@@ -26,6 +26,7 @@ __all__ = [
     "check_one_class",
     "check_steps",
     "check_supplementary",
+    "check_tokenizers",
     "check_unlabelled",
     "chosen_recipe",
     "criterion_of",
@@ -134,6 +135,29 @@ def check_one_class(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> 
             f"{name} needs one class per text, and here a text may have several labels; choose a method that matches "
             "predictions or layers, such as kd or layer-forward"
         )
+
+
+def check_tokenizers(stages: tuple[Stage, ...], name: str, difference: str, errors: ErrorList) -> None:
+    """Note what of a recipe two models with different tokenizers cannot do; `difference` says how those differ.
+
+    A text's prediction, and the feature that a classifier makes it of, are the text's, whatever its tokens are. States
+    and attention are those of tokens, and MixUp mixes token by token.
+    """
+    matches = [match for stage in stages for match in stage.matches]
+    needed = {_NEEDED.get(need, "attention") for match in matches for need in match.represent.needs} - {None}
+    reasons = [f"compares {' and '.join(sorted(map(str, needed), reverse=True))} of layers"] if needed else []
+    reasons += ["mixes examples token by token"] if any(stage.mixing is not None for stage in stages) else []
+    if any("supplementary" in (stage.data, stage.teacher) for stage in stages):
+        reasons.append("has a stage of its own texts or teacher")
+    if reasons:
+        errors.add(
+            f"{name} {' and '.join(reasons)}, which is only done where both models read the same tokens, and "
+            f"{difference}; match predictions alone (--method kd), or use models with one tokenizer"
+        )
+
+
+_NEEDED = {"hidden": "hidden states", "feature": None}
+"""What a representation is made of, in words; all else is attention's. None is what does not depend on tokens."""
 
 
 def criterion_of(match: Match) -> object:

@@ -27,7 +27,13 @@ _PATH_WORDS = re.compile(
 _SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.bpe", "*.vocab")
 """Files beside the weights: configurations, tokenizers, templates."""
 
-_WEIGHTS = re.compile(r"(?:model(?:-\d+-of-\d+)?|student)\.safetensors")
+_WEIGHTS = (
+    re.compile(r"(?:model(?:-\d+-of-\d+)?|student)\.safetensors"),
+    re.compile(r"pytorch_model(?:-\d+-of-\d+)?\.bin"),
+)
+"""Files of weights; those of the second kind only where there are none of the first."""
+_INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
+_SINGLE = ("model.safetensors", "student.safetensors", "pytorch_model.bin")
 _WEIGHTS_PATIENCE = 30.0
 
 _folders: dict[str, Path] = {}
@@ -110,19 +116,23 @@ def fetch_weights(name: str) -> None:
 
 def _has_weights(folder: Path) -> bool:
     """Whether all weights are there, which may be in several files."""
-    try:
-        index = json.loads((folder / "model.safetensors.index.json").read_text(encoding="utf-8"))
-        return all((folder / file).is_file() for file in set(index["weight_map"].values()))
-    except (OSError, ValueError, KeyError, AttributeError):
-        return any((folder / file).is_file() for file in ("model.safetensors", "student.safetensors"))
+    for name in _INDEXES:
+        if (folder / name).is_file():
+            try:
+                index = json.loads((folder / name).read_text(encoding="utf-8"))
+                return all((folder / file).is_file() for file in set(index["weight_map"].values()))
+            except (OSError, ValueError, KeyError, AttributeError):
+                break
+    return any((folder / file).is_file() for file in _SINGLE)
 
 
 def _weights(name: str, folder: Path) -> None:
     from huggingface_hub import HfApi, hf_hub_download
 
-    files = [file for file in HfApi().list_repo_files(name, revision=folder.name) if _WEIGHTS.fullmatch(file)]
+    there = HfApi().list_repo_files(name, revision=folder.name)
+    files = next((found for kind in _WEIGHTS if (found := [file for file in there if kind.fullmatch(file)])), [])
     if not files:
-        raise UserError(f"{name}: only safetensors weights are read, and this model has none on the hub")
+        raise UserError(f"{name}: this model has neither model.safetensors nor pytorch_model.bin on the hub")
     for file in track(files, f"download {name}"):
         hf_hub_download(name, file, revision=folder.name)
 

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pickle import UnpicklingError
 from typing import Any
 
 import torch
@@ -30,8 +31,10 @@ from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.hub import fetch_weights
 from stillery.models.locate import check_weights, model_folder
 from stillery.models.projected_head import final_linear
-from stillery.models.quiet import quiet
+from stillery.models.quiet import quiet, reading_weights
+from stillery.models.same_tokenizer import tokenizer_difference
 from stillery.models.stack_layout import GENERATORS
+from stillery.models.wrong_model import untrained_head
 from stillery.progress import detail
 
 __all__ = [
@@ -60,6 +63,12 @@ class Loaded:
 
 
 def _not_loaded(name: str, what: str, error: Exception) -> UserError:
+    if isinstance(error, UnpicklingError):
+        # torch's own line advises to run what is in the file.
+        return UserError(
+            f"{name}: its .bin weights are damaged, or hold more than weights, which could run code and is not read; "
+            "use a copy with model.safetensors, or one you trust that was saved again with save_pretrained"
+        )
     if isinstance(error, SafetensorError):
         what += " (truncated or damaged?)"
     reason = " ".join(str(error).split())[:200]
@@ -141,15 +150,17 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export"
         )
     check_weights(folder, name)
-    model, info = auto_class.from_pretrained(
-        folder,
-        config=config,
-        dtype=torch.float32,
-        use_safetensors=True,
-        trust_remote_code=False,
-        output_loading_info=True,
-        ignore_mismatched_sizes=True,
-    )
+    with reading_weights():
+        model, info = auto_class.from_pretrained(
+            folder,
+            config=config,
+            dtype=torch.float32,
+            # Of a .bin file, which is a pickle, nothing but tensors is read; it never runs code.
+            weights_only=True,
+            trust_remote_code=False,
+            output_loading_info=True,
+            ignore_mismatched_sizes=True,
+        )
     return model, set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
 
 
@@ -196,15 +207,15 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
     # Called first, because its error also lists the models that generate text.
     kind_of(config, name)
     family_of(config, name)
+    architectures = config.architectures
     if labels is not None:
         config.num_labels = labels
         config.problem_type = None
     loaded = _load(SEQUENCE.auto, name, folder, config)
     if labels is None and loaded.missing:
-        raise UserError(
-            f"{name}: this model has no trained classification head; fine-tune it first (stillery finetune)"
-        )
-    return loaded
+        raise UserError(untrained_head(architectures, folder, name, SEQUENCE))
+    # A head for each token has weights of the same names.
+    return _with_new_classifier(loaded) if labels is not None and head_in(architectures) is TOKEN else loaded
 
 
 def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Loaded:
@@ -221,9 +232,7 @@ def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Lo
     if tags is not None and not 2 <= len(set(tags)) == len(tags):
         raise ValueError("token classification needs two tags or more, each of them once")
     if tags is None and not trained:
-        raise UserError(
-            f"{name}: this model has no trained token classification head; fine-tune it first (stillery finetune)"
-        )
+        raise UserError(untrained_head(config.architectures, folder, name, TOKEN))
     if tags is None:
         loaded = _load(TOKEN.auto, name, folder, config, words=True)
         if loaded.missing:
@@ -303,21 +312,11 @@ def _unset_what_has_no_effect(generation: GenerationConfig) -> None:
             setattr(generation, setting, None)
 
 
-_PROBE = "The quick brown fox can't jump over 13 lazy dogs: naïve, isn't it? Überraschung!"
-
-
 def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
     """Refuse models whose tokenizers give different tokens for the same text."""
-    ours, theirs = teacher.tokenizer.get_vocab(), student.tokenizer.get_vocab()
-    advice = "layers can only be matched token by token; use models with one vocabulary"
-    if ours != theirs:
-        different = len(set(ours.items()) ^ set(theirs.items()))
-        raise UserError(
-            f"the tokenizers of {teacher.name} ({len(ours)} tokens) and {student.name} ({len(theirs)} tokens) differ "
-            f"in {different} entries: {advice}"
-        )
-    if teacher.tokenizer(_PROBE)["input_ids"] != student.tokenizer(_PROBE)["input_ids"]:
-        raise UserError(f"the tokenizers of {teacher.name} and {student.name} split text differently: {advice}")
+    difference = tokenizer_difference(teacher, student)
+    if difference is not None:
+        raise UserError(f"{difference}: layers can only be matched token by token; use models with one vocabulary")
 
 
 def fingerprint(loaded: Loaded) -> str:

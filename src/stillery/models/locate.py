@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stillery.errors import UserError
 from stillery.models.hub import hub_folder, is_cached, is_hub_name
+from stillery.models.wrong_model import is_adapter, not_a_model
 from stillery.near_names import did_you_mean
 
 __all__ = [
@@ -111,11 +112,13 @@ def local_folder(name: str) -> str | None:
     except OSError as error:
         raise UserError(f"{name}: {error.strerror}") from None
     if is_folder:
+        if is_adapter(path):
+            raise UserError(not_a_model(path, name))
         if (found := model_in(path)) is not None:
             return str(found)
         if (path / "run.toml").is_file():
             raise UserError(f"{name}: this run is not finished, so it holds no model yet; continue it with --resume")
-        raise UserError(f"{name}: no config.json in this folder, so it holds no model")
+        raise UserError(not_a_model(path, name))
     if name in PACKAGED:
         return str(_packaged_folder(name))
     if path.name == "student" and run_in(str(path.parent)) is not None:
@@ -138,14 +141,7 @@ def _near_packaged(name: str) -> str:
 
 
 def check_weights(folder: str, name: str) -> None:
-    """Refuse a folder without safetensors weights, since loading pickled ones can run code."""
+    """Refuse a folder without weights: safetensors, or PyTorch's own `.bin` files."""
     path = Path(folder)
-    if not path.is_dir() or any(path.glob("model.safetensors*")):
-        return
-    pickled = sorted(path.glob("pytorch_model*.bin"))
-    if pickled:
-        raise UserError(
-            f"{name}: only safetensors weights are read, and this folder holds {pickled[0].name}; "
-            "load it with transformers and save it again with save_pretrained"
-        )
-    raise UserError(f"{name}: no model.safetensors in this folder, so it holds no weights")
+    if path.is_dir() and not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model*.bin")):
+        raise UserError(f"{name}: no model.safetensors in this folder, so it holds no weights")

@@ -1,13 +1,17 @@
-"""Silence the messages and progress bars of transformers."""
+"""Keep transformers from what it does unasked: its messages and progress bars, and requests to convert weights."""
 
 from __future__ import annotations
 
+import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from transformers.utils import logging
 
-__all__ = ["quiet"]
+__all__ = ["quiet", "reading_weights"]
+
+_CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 
 
 @contextmanager
@@ -22,3 +26,19 @@ def quiet() -> Iterator[None]:
         logging.set_verbosity(verbosity)
         if bars:
             logging.enable_progress_bar()
+
+
+@contextmanager
+def reading_weights() -> Iterator[None]:
+    """Inside the block `.bin` weights are read in silence, and the hub is not asked to convert them."""
+    before = os.environ.get(_CONVERSION)
+    os.environ[_CONVERSION] = "1"
+    try:
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", message="Detected pickle protocol")
+            yield
+    finally:
+        if before is None:
+            del os.environ[_CONVERSION]
+        else:
+            os.environ[_CONVERSION] = before

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.errors import ErrorList, UserError
 from stillery.models.copy_weights import copy_weights
@@ -15,11 +15,13 @@ from stillery.models.family import Sizes, family_of, sizes
 from stillery.models.head_type import HeadType, head_type
 from stillery.models.importance import Importance
 from stillery.models.load import Loaded, check_same_tokenizer
+from stillery.models.same_tokenizer import tokenizer_difference
 from stillery.models.slicing import is_narrower
 
 __all__ = [
     "Student",
     "StudentShape",
+    "allowed_difference",
     "build",
     "build_from_checkpoint",
     "choose_layers",
@@ -44,11 +46,28 @@ class StudentShape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Student:
-    """A new student, a description of where its weights come from, and the source layers it copies of each stack."""
+    """A new student, a description of where its weights come from, and the source layers it copies of each stack.
+
+    `tokenizer` is its own, and `difference` says how that differs from the teacher's; both are None where it is that.
+    """
 
     model: PreTrainedModel
     origin: tuple[str, ...]
     layers: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    tokenizer: PreTrainedTokenizerBase | None = None
+    difference: str | None = None
+
+
+def allowed_difference(teacher: Loaded, source: Loaded) -> str | None:
+    """How the tokenizer of what a student is made from differs from the teacher's, in words; None where it does not.
+
+    The predictions for a text can be matched whatever its tokens are. Those for each token cannot: that is refused.
+    """
+    if source is teacher:
+        return None
+    if head_type(teacher.model).by_token:
+        check_same_tokenizer(teacher, source)
+    return tokenizer_difference(teacher, source)
 
 
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
@@ -136,17 +155,20 @@ def build(
     if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has.layers:
         raise UserError(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
     model = _new(_student_config(config, wanted, teacher.model.config), head_type(teacher.model), seed)
+    difference = allowed_difference(teacher, source)
+    tokenizer = None if difference is None else source.tokenizer
     if init == "random":
-        return Student(model=model, origin=("all weights new (random)",))
+        new = ("all weights new (random)",)
+        return Student(model=model, origin=new, tokenizer=tokenizer, difference=difference)
     layers = list(chosen) if chosen else choose_layers(init, wanted.layers, has.layers, importance)
     origin = copy_weights(model, source, layers, importance if is_narrower(wanted, has) else None)
     if init == "important" and not chosen and importance is not None:
         origin = (*origin, influence_line(importance))
-    return Student(model=model, origin=origin, layers={"encoder": layers})
+    return Student(model=model, origin=origin, layers={"encoder": layers}, tokenizer=tokenizer, difference=difference)
 
 
 def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
-    """Build a student from another checkpoint, of any family with the teacher's vocabulary, with a new classifier."""
+    """Build a student from another checkpoint, of any family and with any tokenizer, with a new classifier."""
     wanted, depth = sizes(checkpoint.model.config), sizes(teacher.model.config).layers
     errors = ErrorList()
     if layers is not None and layers != wanted.layers:
@@ -159,6 +181,6 @@ def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | 
             f"{checkpoint.name} has {wanted.layers} layers, the teacher only {depth}: a student cannot be deeper"
         )
     with errors.catch():
-        check_same_tokenizer(teacher, checkpoint)
+        allowed_difference(teacher, checkpoint)
     errors.raise_any()
     return build(teacher=teacher, source=checkpoint, wanted=wanted, init="first", seed=seed)

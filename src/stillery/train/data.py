@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -20,7 +20,17 @@ from stillery.data.tokens.word_batches import collate_words
 from stillery.ignored import IGNORED
 from stillery.recipe import MIXED_ROWS, Rows
 
-__all__ = ["Drawn", "EncoderData", "TextData", "Trainable", "TrainingData", "WordData", "counted", "shown_rows"]
+__all__ = [
+    "Drawn",
+    "EncoderData",
+    "TextData",
+    "Trainable",
+    "TrainingData",
+    "WordData",
+    "as_teacher_reads",
+    "counted",
+    "shown_rows",
+]
 
 Drawn = tuple[float, list[int]]
 """How the examples of a batch are mixed: with which weight, and each with which other one."""
@@ -48,11 +58,15 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingData:
-    """Tokenised training examples of a classifier and how to pad them."""
+    """Tokenised training examples of a classifier and how to pad them.
+
+    `teacher` are the same examples as tokens of a teacher that has another tokenizer; their places are the same.
+    """
 
     examples: Examples
     tokens: Tokens
     pad_id: int
+    teacher: TrainingData | None = None
 
     @property
     def ids(self) -> Sequence[str]:
@@ -73,8 +87,9 @@ class TrainingData:
         return found | _rows(self.tokens.lengths[index], None, drawn)
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
-        """These examples as tensors."""
-        return collate(self.examples, self.tokens, index, self.pad_id, pad_to)
+        """These examples as tensors, and where its tokenizer is another, as those of the teacher."""
+        batch = collate(self.examples, self.tokens, index, self.pad_id, pad_to)
+        return batch if self.teacher is None else replace(batch, teacher=self.teacher.batch(index, pad_to).inputs)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -152,6 +167,11 @@ class WordData:
 
 EncoderData = TrainingData | WordData
 """Examples of an encoder: each is read in one pass, so that a teacher's outputs on it can be cached."""
+
+
+def as_teacher_reads(data: EncoderData) -> EncoderData:
+    """The examples as tokens of the teacher's tokenizer."""
+    return data.teacher if isinstance(data, TrainingData) and data.teacher is not None else data
 
 
 def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:

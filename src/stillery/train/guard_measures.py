@@ -121,12 +121,8 @@ def few_of(micro_batch: MicroBatch, most: int) -> MicroBatch:
         return micro_batch
     chosen = torch.linspace(0, size - 1, most).long()
     batch, places, mixed = micro_batch.batch, chosen.tolist(), micro_batch.mixed
-    few = replace(
-        batch,
-        index=batch.index[places],
-        ids=tuple(batch.ids[place] for place in places),
-        inputs={name: tensor[chosen] for name, tensor in batch.inputs.items()},
-        labels=None if batch.labels is None else batch.labels[chosen],
+    few = replace(batch, index=batch.index[places], ids=tuple(batch.ids[place] for place in places)).mapped(
+        lambda tensor: tensor[chosen]
     )
     return replace(
         micro_batch,

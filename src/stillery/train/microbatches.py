@@ -34,6 +34,12 @@ class MicroBatch:
     places: Tensor
     cached: Mapping[CachedArray, Tensor] | None = None
 
+    def with_cached(self, cached: Mapping[CachedArray, Tensor] | None) -> MicroBatch:
+        """The same with what was read of the teacher cache, if anything was; the teacher then needs no inputs."""
+        if cached is None:
+            return self
+        return replace(self, batch=replace(self.batch, teacher=None), cached=cached)
+
     def to(self, device: torch.device) -> MicroBatch:
         """The same on a device; from pinned memory the copy does not wait."""
         cached = None

@@ -8,7 +8,7 @@ first start is replayed for the others too.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -80,7 +80,7 @@ class _LogitsInMemory:
     def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
         """A trace of the logits that were read for a micro-batch."""
         assert micro_batch.cached is not None
-        return trace_of(micro_batch.cached, self.frame, micro_batch.batch.inputs["attention_mask"])
+        return trace_of(micro_batch.cached, self.frame, micro_batch.batch.teacher_inputs["attention_mask"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -109,8 +109,8 @@ class Probe:
             held_out = [self._split(chosen, clocks[0]) for chosen in order[-held:]]
             teacher = self._teacher([*batches, *held_out])
             if not isinstance(teacher, LiveTeacher):
-                batches = [[_with_logits(one, teacher) for one in window] for window in batches]
-                held_out = [[_with_logits(one, teacher) for one in window] for window in held_out]
+                batches = [[one.with_cached(teacher.read(one.batch, {})) for one in window] for window in batches]
+                held_out = [[one.with_cached(teacher.read(one.batch, {})) for one in window] for window in held_out]
             try:
                 return self._tried(starts, teacher, batches, held_out, clocks)
             finally:
@@ -132,7 +132,7 @@ class Probe:
                 continue
             there = one.to(self.accelerator.device)
             with self.accelerator.autocast():
-                trace = self.teacher(there.batch.inputs, {}, logits=True)
+                trace = self.teacher(there.batch.teacher_inputs, {}, logits=True)
             frame = frame or frame_of(trace.stack())
             logits.update(zip(one.batch.index.tolist(), trace.logits.cpu(), strict=True))
         assert frame is not None
@@ -184,10 +184,6 @@ class Probe:
             losses = [take.losses(plan, one.to(device)).total for window in batches for one in window]
         total: Tensor = self.accelerator.reduce(torch.stack(losses).sum())
         return float(total) / len(batches)
-
-
-def _with_logits(micro_batch: MicroBatch, teacher: Teacher) -> MicroBatch:
-    return replace(micro_batch, cached=teacher.read(micro_batch.batch, {}))
 
 
 @torch.no_grad()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -50,7 +50,7 @@ class StepLoader:
         found = split_window(span.data, window, self.batch_size, clock, plan.stage.mixing, self.accelerator)
         if self.teacher is not None and "plain" in plan.teacher:
             needs = plan.teacher["plain"]
-            found = [replace(one, cached=self.teacher.read(one.batch, needs)) for one in found]
+            found = [one.with_cached(self.teacher.read(one.batch, needs)) for one in found]
         device = self.accelerator.device
         if device.type != "cuda":
             return StepInputs(plan=plan, micro_batches=found)

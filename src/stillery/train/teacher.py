@@ -60,7 +60,7 @@ class LiveTeacher:
         """Run the model on a view of a micro-batch; logits where predictions are matched, on plain examples."""
         plain = view == "plain"
         return self(
-            micro_batch.batch.inputs,
+            micro_batch.batch.teacher_inputs,
             plan.teacher[view],
             None if plain else micro_batch.mixed,
             logits=plain and plan.stage.prediction is not None,

@@ -13,7 +13,7 @@ from stillery.jobs.kinds.base import Kind
 from stillery.models.family import kind_of
 from stillery.models.load import read_config
 
-__all__ = ["all_kinds", "kind_of_model", "kind_to_train"]
+__all__ = ["all_kinds", "kind_of_model", "kind_to_train", "other_kind_meant"]
 
 
 @cache
@@ -40,6 +40,13 @@ def kind_to_train(model: str, data: DataSettings) -> Kind:
     """The kind that a pretrained model is fine-tuned to be: of those with its stacks the one that the data is for."""
     possible = _with_layout(kind_of(read_config(model), model))
     return ([kind for kind in possible if kind.meant(data)] or _usual(possible))[0]
+
+
+def other_kind_meant(kind: Kind, model: str, data: DataSettings) -> Kind | None:
+    """The kind that this data can only be for, where a model with the same stacks is of another one."""
+    possible = _with_layout(kind_of(read_config(model), model))
+    meant = [one for one in possible if one.meant(data)]
+    return meant[0] if meant and kind not in meant else None
 
 
 def _with_layout(layout: str) -> list[Kind]:

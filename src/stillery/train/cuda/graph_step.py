@@ -82,12 +82,17 @@ def tensors_of(micro_batch: MicroBatch, slots: Mapping[int, int]) -> dict[Hashab
     """The tensors of a micro-batch by their role in its step; a teacher's layer by its slot, not its number."""
     batch = micro_batch.batch
     found: dict[Hashable, Tensor] = {name: tensor for name, tensor in batch.inputs.items()}  # noqa: C416
+    found |= {_of_teacher(name): tensor for name, tensor in (batch.teacher or {}).items()}
     found["places"] = micro_batch.places
     if batch.labels is not None:
         found["class labels"] = batch.labels
     for array, rows in (micro_batch.cached or {}).items():
         found[_role(array, slots)] = rows
     return found
+
+
+def _of_teacher(name: str) -> Hashable:
+    return "teacher", name
 
 
 def _role(array: CachedArray, slots: Mapping[int, int]) -> Hashable:
@@ -155,9 +160,11 @@ class PackedStep:
         found = {name: _view(memory, places[name], tensor) for name, tensor in tensors.items()}
         batch = self.micro_batch.batch
         cached = self.micro_batch.cached
+        teacher = None if batch.teacher is None else {name: found[_of_teacher(name)] for name in batch.teacher}
+        inputs = {name: found[name] for name in batch.inputs}
         return replace(
             self.micro_batch,
-            batch=replace(batch, inputs={name: found[name] for name in batch.inputs}, labels=found.get("class labels")),
+            batch=replace(batch, inputs=inputs, teacher=teacher, labels=found.get("class labels")),
             places=found["places"],
             cached=None if cached is None else {array: found[_role(array, self.slots)] for array in cached},
         ), memory

@@ -35,7 +35,7 @@ class CachedTeacher:
 
     def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
         """The outputs on a view of a micro-batch: those read for it, or of the live teacher."""
-        mask = micro_batch.batch.inputs["attention_mask"]
+        mask = micro_batch.batch.teacher_inputs["attention_mask"]
         if view == "plain" and micro_batch.cached is not None:
             return trace_of(micro_batch.cached, self.frame, mask)
         if self.live.model.device != mask.device:

@@ -15,7 +15,7 @@ from stillery.lines import listed
 from stillery.losses import BY_TOKEN
 from stillery.progress import detail, say
 from stillery.train.checkpoint import Progress
-from stillery.train.data import EncoderData
+from stillery.train.data import EncoderData, as_teacher_reads
 from stillery.train.distributed import from_main
 from stillery.train.objective import Objective
 from stillery.train.settings import Storing
@@ -181,7 +181,8 @@ class _Filling:
         dtype = self.settings.cache_dtype
         if dtype == "auto":
             dtype = "fp32" if self.accelerator.mixed_precision == "no" else "fp16"
-        found = TeacherCache(cache, span.teacher, span.data, arrays, dtype=dtype, accelerator=self.accelerator, run=run)
+        data = as_teacher_reads(span.data)
+        found = TeacherCache(cache, span.teacher, data, arrays, dtype=dtype, accelerator=self.accelerator, run=run)
         limit = int(self.settings.cache_limit * GIGABYTE)
         used, why = False, ""
         if self.accelerator.is_main_process:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from stillery.errors import ErrorList
 from stillery.jobs.prepare import Context, needs
-from stillery.jobs.recipe import check_one_class, check_unlabelled
+from stillery.jobs.recipe import check_one_class, check_tokenizers, check_unlabelled
 from stillery.models.family import sizes
 from stillery.models.load import Loaded
 from stillery.models.projected_head import head_of
@@ -47,6 +47,15 @@ def weighs_its_labels(context: Context) -> None:
         )
 
 
+@needs("recipe", "student")
+def compares_what_both_read(context: Context) -> None:
+    """With two tokenizers only predictions are matched: the example joins them."""
+    assert context.recipe is not None and context.student is not None
+    difference = context.student.difference
+    if difference is not None:
+        check_tokenizers(context.recipe.stages, _name(context), difference, context.errors)
+
+
 @needs("recipe", "model", "student")
 def projector_is_trained(context: Context) -> None:
     """A projector in the head is trained by some loss."""
@@ -71,4 +80,10 @@ def _check_projector(
         )
 
 
-CHECKS = (learns_without_labels, one_class_per_text, weighs_its_labels, projector_is_trained)
+CHECKS = (
+    learns_without_labels,
+    one_class_per_text,
+    weighs_its_labels,
+    compares_what_both_read,
+    projector_is_trained,
+)

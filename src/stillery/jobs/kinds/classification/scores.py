@@ -54,7 +54,8 @@ def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mappin
             teacher = prepared.teacher.model
             before = teacher.device
             teacher.to(prepared.model.device)  # type: ignore[arg-type]
-            kept.append(_logits(teacher, tokenised, "dev (teacher)"))
+            theirs = prepared.teacher_reads(dev.examples, tokenised, "dev")
+            kept.append(_logits(teacher, theirs, "dev (teacher)"))
             teacher.to(before)  # type: ignore[arg-type]
         return kept[0]
 

@@ -10,10 +10,17 @@ from stillery.jobs.config.settings import StudentSettings
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
 from stillery.models.head_type import head_type
-from stillery.models.load import Loaded, check_same_tokenizer, load_encoder
+from stillery.models.load import Loaded, load_encoder
 from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.slicing import is_narrower
-from stillery.models.student import Student, StudentShape, build, build_from_checkpoint, student_sizes
+from stillery.models.student import (
+    Student,
+    StudentShape,
+    allowed_difference,
+    build,
+    build_from_checkpoint,
+    student_sizes,
+)
 
 __all__ = ["make_student"]
 
@@ -86,10 +93,9 @@ def _source(settings: StudentSettings, init: str, teacher: Loaded) -> Loaded:
 def _from_layers(
     settings: StudentSettings, init: str, teacher: Loaded, source: Loaded, seed: int, calibration: Calibration | None
 ) -> Student:
-    errors, chosen, layers = ErrorList(), settings.copy_layers, settings.layers
+    errors, chosen, layers, apart = ErrorList(), settings.copy_layers, settings.layers, False
     with errors.catch():
-        if source is not teacher:
-            check_same_tokenizer(teacher, source)
+        apart = allowed_difference(teacher, source) is not None
     has, depth = sizes(source.model.config), sizes(teacher.model.config).layers
     if settings.init == "random" and settings.init_from is not None:
         errors.add("--init-from cannot go with --init random: nothing is copied then")
@@ -111,8 +117,13 @@ def _from_layers(
     with errors.catch():
         wanted = student_sizes(shape, source.model.config, source.name)
     errors.raise_any()
-    importance = None
-    if calibration is not None and needs_importance(init, chosen is not None, is_narrower(wanted, has)):
+    importance, measured = None, needs_importance(init, chosen is not None, is_narrower(wanted, has))
+    if measured and apart:
+        raise UserError(
+            f"--init-from {source.name}: what matters in it is measured on the teacher's tokens, and it has a "
+            "tokenizer of its own; choose another --init than important, and leave --width out"
+        )
+    if calibration is not None and measured:
         importance = calibration.of(source)
     return build(
         teacher=teacher,

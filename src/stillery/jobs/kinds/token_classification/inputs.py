@@ -28,6 +28,7 @@ from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spre
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.cut_texts import say_cut
 from stillery.jobs.kinds.base import Read, Scored, Scoring
+from stillery.jobs.kinds.token_classification.meant import refuse_texts
 from stillery.models.family import longest_input
 from stillery.models.load import Loaded
 from stillery.train.data import WordData
@@ -93,6 +94,8 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
     """Train, dev and test splits; with a teacher, in its order of tags."""
     data = inputs.data
     labels = Labels.of_model(teacher.model.config) if teacher else None
+    if teacher is not None:
+        refuse_texts(_file(data), data.encoding, teacher.name)
     parts = load(_file(data), _schema(data, labels), need_answers=not data.unlabelled)
     named = {"dev": parts.dev, "test": parts.test}
     scored = {
@@ -114,6 +117,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
     path = _file(data)
     if split is not None and split not in SPLITS:
         raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
+    refuse_texts(path, data.encoding, model.name)
     examples = load_to_score(path, _schema(data, labels), split)
     return Scoring(scored=_scored(examples, path.resolve().name, scored_split(path, split), labels))
 

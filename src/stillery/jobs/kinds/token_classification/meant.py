@@ -18,7 +18,7 @@ from stillery.data.schema.values import holds_lists
 from stillery.errors import UserError
 from stillery.jobs.config.settings import DataSettings
 
-__all__ = ["meant"]
+__all__ = ["meant", "refuse_texts"]
 
 FIRST_ROWS = 100
 
@@ -38,6 +38,27 @@ def meant(data: DataSettings) -> bool:
         return batch is not None and _tags_words(batch, path.name, data)
     except UserError:
         return False
+
+
+def refuse_texts(path: Path, encoding: str | None, model: str | None = None) -> None:
+    """Refuse data of whole texts, which have no lists of words: a model that tags words has no use for it.
+
+    A file that cannot be read is left to whoever reads it whole.
+    """
+    try:
+        file = _first_file(path)
+        batch = None if is_conll(file) else next(iter(read_batches(file, FIRST_ROWS, encoding)), None)
+    except UserError:
+        return
+    if batch is None or any(_lists(batch, column) for column in batch.schema.names):
+        return
+    line = (
+        f"{model or 'the model'} tags words, and {file.name} has no lists of words (its columns are "
+        f"{', '.join(map(repr, batch.schema.names[:10]))}); give sentences as CoNLL or as lists of words"
+    )
+    if model is not None:
+        line += f", or fine-tune it for whole texts first: stillery finetune --model {model} --data FILE"
+    raise UserError(line)
 
 
 def _first_file(path: Path) -> Path:

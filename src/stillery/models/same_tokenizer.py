@@ -1,0 +1,26 @@
+"""Whether two models read the same tokens: layers are compared token by token, predictions are not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from stillery.models.load import Loaded
+
+__all__ = ["tokenizer_difference"]
+
+_PROBE = "The quick brown fox can't jump over 13 lazy dogs: naïve, isn't it? Überraschung!"
+
+
+def tokenizer_difference(teacher: Loaded, student: Loaded) -> str | None:
+    """How the tokenizers of two models differ, in words; None where they give the same tokens for the same text."""
+    ours, theirs = teacher.tokenizer.get_vocab(), student.tokenizer.get_vocab()
+    if ours != theirs:
+        different = len(set(ours.items()) ^ set(theirs.items()))
+        return (
+            f"the tokenizers of {teacher.name} ({len(ours)} tokens) and {student.name} ({len(theirs)} tokens) differ "
+            f"in {different} entries"
+        )
+    if teacher.tokenizer(_PROBE)["input_ids"] != student.tokenizer(_PROBE)["input_ids"]:
+        return f"the tokenizers of {teacher.name} and {student.name} split text differently"
+    return None

@@ -1,0 +1,106 @@
+"""What a folder or a checkpoint is that cannot be used as it is given, and what to do instead."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from stillery.models.head_type import SEQUENCE, TOKEN, HeadType, head_in
+
+__all__ = ["is_adapter", "not_a_model", "untrained_head"]
+
+_ADAPTER, _STATE = "adapter_config.json", "trainer_state.json"
+
+_OTHER_TASKS = {
+    "ForQuestionAnswering": "it answers questions about a text ({}), which is not supported",
+    "ForMultipleChoice": "it chooses between answers ({}), which is not supported",
+    "ForNextSentencePrediction": "it says whether a sentence follows another ({}), which is not supported",
+    "ForMaskedLM": "it is pretrained to fill in masked words ({})",
+    "ForPreTraining": "it is pretrained only ({})",
+    SEQUENCE.ending: "it classifies whole texts ({})",
+    TOKEN.ending: "it tags words ({})",
+}
+"""What a model is for, by how the name of its class ends."""
+
+
+def is_adapter(folder: Path) -> bool:
+    """Whether a folder holds an adapter, such as LoRA's, whose weights mean nothing without those of another model."""
+    return (folder / _ADAPTER).is_file()
+
+
+def not_a_model(folder: Path, name: str) -> str:
+    """Why a folder is no model, and what to give instead: a merged adapter, a checkpoint or a folder inside."""
+    if is_adapter(folder):
+        return _adapter(folder, name)
+    checkpoints = _checkpoints(folder)
+    if checkpoints:
+        best, why = _best(folder, checkpoints)
+        return f"{name}: a folder of checkpoints, which holds no model itself; give one of them: {name}/{best} ({why})"
+    inside = sorted(path.parent.name for path in folder.glob("*/config.json"))
+    if inside:
+        return f"{name}: no config.json in this folder; it holds models in {', '.join(inside[:5])}: give one of those"
+    return f"{name}: no config.json in this folder, so it holds no model"
+
+
+def _adapter(folder: Path, name: str) -> str:
+    described = _json(folder / _ADAPTER)
+    kind, base = described.get("peft_type"), described.get("base_model_name_or_path")
+    what = f"{kind} adapter" if isinstance(kind, str) else "adapter"
+    of = f" of {base[:80]}" if isinstance(base, str) and base else ""
+    return (
+        f"{name}: {'an' if what == 'adapter' else 'a'} {what}{of}, not a whole model; merge it first: load it with "
+        "peft, call merge_and_unload() and save_pretrained(FOLDER) on it, save the tokenizer there too, and give FOLDER"
+    )
+
+
+def _checkpoints(folder: Path) -> dict[int, str]:
+    """The checkpoints that a Trainer left in its folder, by their step."""
+    found = {}
+    for path in folder.glob("checkpoint-*"):
+        step = re.fullmatch(r"checkpoint-(\d+)", path.name)
+        if step and ((path / "config.json").is_file() or is_adapter(path)):
+            found[int(step[1])] = path.name
+    return dict(sorted(found.items()))
+
+
+def _best(folder: Path, checkpoints: dict[int, str]) -> tuple[str, str]:
+    """The best checkpoint, by what the newest one says that is still there, else the newest; and why it is that one."""
+    newest = list(checkpoints.values())[-1]
+    for state in (folder / newest / _STATE, folder / _STATE):
+        said = _json(state).get("best_model_checkpoint")
+        # The path is of the machine that it was trained on, maybe one with backslashes.
+        name = PurePosixPath(said.replace("\\", "/")).name if isinstance(said, str) else None
+        if name in checkpoints.values():
+            return str(name), f"the best by its {_STATE}"
+    return newest, "the newest"
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """What a JSON file holds; nothing where it cannot be read or holds no object."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def untrained_head(architectures: Sequence[str] | None, folder: str, name: str, wanted: HeadType) -> str:
+    """Why a checkpoint has no trained head of the wanted type, by what it was made for, and what to do."""
+    is_for = ""
+    for architecture in architectures or ():
+        for ending, words in _OTHER_TASKS.items():
+            if architecture.endswith(ending) and ending != wanted.ending:
+                is_for = words.format(architecture)
+    if not is_for and (Path(folder) / "modules.json").is_file():
+        is_for = "it embeds sentences (sentence-transformers)"
+    subject = f"{is_for}, and" if is_for else "this model"
+    data = "words with their tags" if wanted.by_token else "labelled texts"
+    # Only data of tagged words makes a classifier of texts one that is asked for a head for each token.
+    instead = "give labelled texts, or " if wanted.by_token and head_in(architectures) is SEQUENCE else ""
+    return (
+        f"{name}: {subject} has no trained {wanted.words} head; {instead}fine-tune it first on {data}: "
+        f"stillery finetune --model {name} --data FILE"
+    )
