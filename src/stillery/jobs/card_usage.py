@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from stillery.data.tasks.generation import GENERATION_TASKS
-from stillery.models.custom_head import HOW_TO_LOAD
 
 __all__ = [
     "classification_usage",
@@ -51,6 +50,9 @@ def token_classification_usage() -> list[str]:
 
 def custom_head_usage() -> list[str]:
     """The logits of a text, of a student whose head no plain checkpoint can hold."""
+    # With torch, which takes seconds to load, and results of runs are shown without it.
+    from stillery.models.custom_head import HOW_TO_LOAD
+
     return [
         HOW_TO_LOAD,
         "from transformers import AutoTokenizer",

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-from transformers import (
-    AutoModelForSequenceClassification,
-    AutoModelForTokenClassification,
-    PreTrainedModel,
-)
+if TYPE_CHECKING:
+    from transformers import PreTrainedModel
 
-from stillery.models.family import Family
+    from stillery.models.family import Family
 
 __all__ = ["SEQUENCE", "TOKEN", "HeadType", "head_in", "head_type"]
 
@@ -24,14 +22,20 @@ class HeadType:
     Attributes:
         words: what a model with it is called.
         ending: how the names of its classes end.
-        auto: the class that loads and builds any family with it.
         by_token: whether there are logits for each token, [batch, tokens, classes], and not [batch, classes].
     """
 
     words: str
     ending: str
-    auto: Any
     by_token: bool
+
+    @cached_property
+    def auto(self) -> Any:
+        """The class that loads and builds any family with it."""
+        # Types of heads are told apart by refusals that come before transformers is loaded, which takes seconds.
+        import transformers
+
+        return getattr(transformers, f"AutoModel{self.ending}")
 
     def classifier(self, family: Family) -> str:
         """The path of the linear layer that gives the logits."""
@@ -42,12 +46,8 @@ class HeadType:
         return None if self.by_token else family.pooler
 
 
-SEQUENCE = HeadType(
-    words="classification", ending="ForSequenceClassification", auto=AutoModelForSequenceClassification, by_token=False
-)
-TOKEN = HeadType(
-    words="token classification", ending="ForTokenClassification", auto=AutoModelForTokenClassification, by_token=True
-)
+SEQUENCE = HeadType(words="classification", ending="ForSequenceClassification", by_token=False)
+TOKEN = HeadType(words="token classification", ending="ForTokenClassification", by_token=True)
 
 
 def head_in(architectures: Sequence[str] | None) -> HeadType | None:
