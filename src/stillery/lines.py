@@ -68,8 +68,10 @@ def command_line(words: Sequence[str], width: int | None) -> str:
     """
     quoted = [shlex.quote(word) for word in words]
     lines, now = [], _HANGING + quoted[0]
-    for word in quoted[1:]:
-        if width is not None and len(now) + len(word) + 3 > width:
+    for place, word in enumerate(quoted[1:], start=2):
+        # A space before it, and behind it a backslash unless it is the last.
+        room = 1 if place == len(quoted) else 3
+        if width is not None and len(now) + len(word) + room > width:
             lines.append(f"{now} \\")
             now = f"{_HANGING}{_HANGING}{word}"
         else:

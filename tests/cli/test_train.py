@@ -61,7 +61,7 @@ def test_finetune_writes_a_run_folder(command, make_bert, reviews, tmp_path):
 
 def test_distill_writes_a_run_folder(command, ask, tmp_path):
     out = tmp_path / "run"
-    done = command(*ask, "--layers", 2, *SMALL, "--grad-norms", "--log-every", 1, "--out", out)
+    done = command(*ask, "--layers", 2, *SMALL, "--grad-norms", "--log-every", 1, "--verbose", "--out", out)
     assert done.code == 0, done.err
     assert {path.name for path in out.iterdir()} == FOLDER
     found = json.loads((out / "metrics.json").read_text())
