@@ -41,6 +41,8 @@ def distil(command, tiny_teacher, reviews):
 def test_a_run_is_replaced_and_its_run_file_does_not_say_so(command, run, distil, tmp_path):
     (run / "checkpoints").mkdir()
     (run / "checkpoints" / "best-1.safetensors").write_text("of the earlier run")
+    # As XLM-R and CamemBERT have it.
+    (run / "sentencepiece.bpe.model").write_text("of the earlier run")
     done = distil(run)
     assert done.code == 0, done.err
     text = (run / "run.toml").read_text()

@@ -17,7 +17,7 @@ __all__ = ["check_replaceable", "remove_run"]
 
 _MODEL_FILES = re.compile(
     r"(generation_)?config\.json|model.*\.safetensors(\.index\.json)?|student\.safetensors|head\.json|README\.md"
-    r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.\w+|merges\.txt|\w+\.model"
+    r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.\w+|merges\.txt|[\w.]+\.model"
 )
 """What an exported model consists of; any other file beside a run's own is the user's."""
 _RUN_FOLDERS = re.compile(r"student|seed-\d+")
