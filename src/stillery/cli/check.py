@@ -17,13 +17,14 @@ def check(run_file: Annotated[Path, typer.Argument(help="A run file.", metavar="
     from stillery.jobs.config.settings import Distill, Finetune
     from stillery.jobs.distill import prepare_distill
     from stillery.jobs.finetune import prepare_finetune
+    from stillery.setting import option_name
 
     values = read_toml(run_file)
     job = values.get("job", "finetune" if "model" in values else "distill")
     if job == "distill":
-        prepared = prepare_distill(ask(Distill, {}, run_file))
+        prepared = prepare_distill(ask(Distill, {}, run_file, option_name))
     elif job == "finetune":
-        prepared = prepare_finetune(ask(Finetune, {}, run_file))
+        prepared = prepare_finetune(ask(Finetune, {}, run_file, option_name))
     else:
         raise UserError(f"{run_file}: job is {job!r}: choose from distill, finetune")
     for line in prepared.summary():
