@@ -23,7 +23,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 PAGES = sorted(str(path.relative_to(ROOT)) for path in (*(ROOT / "docs").rglob("*.md"), *ROOT.glob("*.md")))
 METHOD_PAGES = {path.name: path.read_text(encoding="utf-8") for path in sorted((ROOT / "docs/methods").glob("*.md"))}
-RESULTS = [ROOT / "docs/performance.md", *(ROOT / "docs/results").glob("*.md")]
+RESULTS = [*(ROOT / "docs").glob("performance*.md"), *(ROOT / "docs/results").glob("*.md")]
 
 
 def blocks(language: str) -> list[str]:
