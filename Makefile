@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench stub format clean
+.PHONY: demo test test-slow lint bench stub docs format clean
 
 demo: .venv/demo
 	$(BIN)/stillery demo
@@ -22,6 +22,10 @@ bench: .venv/dev .venv-bench/peers
 # The types of the Python names, made from the settings.
 stub: .venv/dev
 	$(BIN)/python -m stillery.api.stub
+
+# What the pages of methods and parts have from the code.
+docs: .venv/dev
+	$(BIN)/python -m stillery.cli.method_pages
 
 test-slow: .venv/dev
 	$(BIN)/python -m pytest -m slow

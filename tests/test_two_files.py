@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import ast
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -82,3 +86,98 @@ def test_every_word_the_command_line_shows_is_a_part_and_the_other_way_round() -
     assert set(method_words()) == set(methods.names())
     helps = {(one.kind, one.word): one.help for one in part_words()}
     assert all(helps[kind, one.word] == one.help for kind in ("pairing", "distance") for one in declared(kind))
+
+
+OWN_PARTS = '''
+"""Parts of a test."""
+
+from __future__ import annotations
+
+from stillery import declare
+from stillery.recipe import Representation, View
+
+__all__ = ["closest", "ends", "states"]
+
+
+@declare.distance("closest", "absolute error of the elements", over="elements")
+def closest(student, teacher, mask=None, reduction="mean", key_mask=None):
+    apart = (student - teacher).abs()
+    return (apart if mask is None else apart[mask.bool()]).mean()
+
+
+@declare.pairing("ends", "the first layers, and the last")
+def ends(student_layers, teacher_layers, clock):
+    return [(1, 1), (student_layers, teacher_layers)]
+
+
+states = declare.representation(
+    "states", "every real token's state, again",
+    Representation(name="states", extract=lambda stack, layer: View(stack.hidden[layer], stack.mask), rows="tokens"),
+)
+'''
+
+OWN_METHOD = '''
+"""Nobody (2026), A Method of a Test."""
+
+from __future__ import annotations
+
+from stillery.declare import Group, Paper
+from stillery.parts import divergence, own_parts
+from stillery.recipe import Match, Prediction, Recipe, Stage
+
+__all__ = ["own_method"]
+
+GROUP = Group.ATTENTION
+
+
+def own_method(*, hard_weight: Paper[float] = 0.5, layer_weight: Paper[float] = 2.0) -> Recipe:
+    """The states at both ends."""
+    match = Match(name="ends", represent=own_parts.states, pair=own_parts.ends, distance=own_parts.closest,
+                  weight=layer_weight)
+    return Recipe(stages=(Stage(matches=(match,), prediction=Prediction(divergence=divergence.kl),
+                                hard_weight=hard_weight),))
+'''
+
+
+def files_of(folder: Path) -> dict[Path, bytes]:
+    found = (path for path in folder.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
+    return {path.relative_to(folder): path.read_bytes() for path in found}
+
+
+def test_parts_and_a_method_are_their_own_files_and_make_docs_writes_the_rest(
+    tiny_teacher: Path, reviews: Path, tmp_path: Path
+) -> None:
+    """A distance, a pairing, a representation and a method, each written down once in a copy of the project."""
+    copy = tmp_path / "copy"
+    shutil.copytree(SOURCE, copy / "src" / "stillery", ignore=shutil.ignore_patterns("__pycache__"))
+    shutil.copytree(SOURCE.parent.parent / "docs", copy / "docs")
+
+    def run(*arguments: object) -> str:
+        done = subprocess.run(
+            [sys.executable, *map(str, arguments)], capture_output=True, text=True, timeout=300, cwd=tmp_path,
+            env=os.environ | {"PYTHONPATH": str(copy / "src"), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    before = files_of(copy)
+    (copy / "src/stillery/parts/own_parts.py").write_text(OWN_PARTS)
+    (copy / "src/stillery/methods/own_paper.py").write_text(OWN_METHOD)
+    # A second time there is nothing left to write.
+    told = run("-c", "from stillery.cli import method_pages; method_pages.main(); method_pages.main()")
+    assert told.count("\n") == 3
+    assert {line.rpartition("/docs/")[2] for line in told.splitlines()} == {
+        "methods.md: written", "methods/parts.md: written", "methods/own-paper.md: written"
+    }  # fmt: skip
+    after = files_of(copy)
+    by_hand = {path for path in after if after[path] != before.get(path) and path.parts[0] == "src"}
+    assert {path.name for path in by_hand} == {"own_parts.py", "own_paper.py"} and before.keys() <= after.keys()
+    page = after[Path("docs/methods/own-paper.md")].decode()
+    assert "- `ends`: states, ends, closest, mean within" in page and "| `layer_weight` | 2 | paper |" in page
+    listed = after[Path("docs/methods/parts.md")].decode()
+    assert all(f"\n  {word:<18} " in listed for word in ("closest", "ends", "states"))
+    # They train, by name.
+    asked = ["-m", "stillery", "distill", "--teacher", tiny_teacher, "--data", reviews, "--layers", 2, "--max-steps", 2]
+    named = ["--method", "own-method", "--distance", "closest", "--pair", "ends", "--represent", "states"]
+    run(*asked, *named, "--out", tmp_path / "out")
+    assert (tmp_path / "out" / "metrics.json").is_file()

@@ -162,8 +162,8 @@ def distill(
         task: A named task instead of data; see `stillery tasks`.
         layers: Layers of the student.
         init: even, first, last, important: which layers to copy; auto: first or even, whichever learns faster in
-            a short trial; random; or a checkpoint folder.  [default: the paper's, else first, for models that
-            write text even]
+            a short trial (of runs of about 260 steps or more); random; or a checkpoint folder.  [default: the
+            paper's, else first, for models that write text even]
         method: Distillation method; see `stillery methods`.
         epochs: Passes over the training split, all stages together.
         lr: Peak learning rate of AdamW.

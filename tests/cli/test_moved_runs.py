@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from text_models import ask as ask_text
 from text_models import make_writer, write_pairs
-
-from stillery.jobs.config import run_paths
 
 SMALL = ("--max-steps", 2, "--batch-size", 8)
 WRITTEN = ("run.toml", "metrics.json", "log.jsonl", "README.md", "config.json")
@@ -209,17 +210,86 @@ def test_a_recipe_of_ones_own_is_found_from_anywhere(command, project, tmp_path,
     assert done.code == 0 and "finished already" in done.err
 
 
-def test_what_shares_no_folder_with_a_run_is_named_in_full(command, project, tmp_path, monkeypatch):
-    # As if data and teacher were on another disk.
-    monkeypatch.setattr(run_paths, "_common", lambda one, other: None)
-    monkeypatch.setattr(run_paths, "_home", lambda: None)
-    done = command("distill", "--teacher", "models/teacher", "--data", "data/reviews.csv", "--layers", 2, *SMALL,
-                   "--out", tmp_path / "out")  # fmt: skip
-    assert done.code == 0
-    for place in ("models/teacher", "data/reviews.csv"):
-        assert f"run.toml names {project}/{place} in full: they have no folder in common" in done.err
-    # The model card still does not.
-    assert str(project) not in (tmp_path / "out" / "README.md").read_text()
-    shutil.move(tmp_path / "out", tmp_path / "moved" / "deeper")
-    done = command("distill", "--config", tmp_path / "moved/deeper/run.toml", "--out", tmp_path / "again")
-    assert done.code == 0 and weights(tmp_path / "again") == weights(tmp_path / "moved" / "deeper")
+@pytest.fixture
+def other_root(project: Path) -> Iterator[Path]:
+    """A folder that has nothing but the root in common with the project: as a cluster's /data with its /home."""
+    for parent in map(Path, ("/dev/shm", "/var/tmp")):
+        if os.access(parent, os.W_OK) and parent.resolve().parts[1] != project.resolve().parts[1]:
+            with tempfile.TemporaryDirectory(prefix="other-root-", dir=parent) as folder:
+                yield Path(folder).resolve()
+            return
+    pytest.skip("no folder under another root can be written to")
+
+
+def bytes_of(out: Path) -> dict[str, bytes]:
+    return {path.relative_to(out).as_posix(): path.read_bytes() for path in out.rglob("*") if path.is_file()}
+
+
+def test_paths_under_another_root_are_in_one_file_that_can_be_left_out(
+    command, project, other_root, tmp_path, monkeypatch
+):
+    shutil.move(project / "models", other_root / "models")
+    shutil.move(project / "data", other_root / "data")
+    (other_root / "mine.py").write_text(RECIPE)
+    teacher, data, out = other_root / "models" / "teacher", other_root / "data" / "reviews.csv", project / "out"
+    given = ("--teacher", teacher, "--data", data, "--recipe", f"{other_root}/mine.py:build", "--layers", 2, *SMALL)
+    given = (*given, "--track", "tensorboard")
+    done = command("distill", *given, "--out", out)
+    assert done.code == 0, done.err
+    line = f"{out}/machine.toml has the paths of teacher, data, recipe, which lie elsewhere: leave it out to share"
+    assert line in done.err
+    found = bytes_of(out)
+    assert {name for name, content in found.items() if other_root.name.encode() in content} == {"machine.toml"}
+    assert not [name for name, content in found.items() if str(tmp_path).encode() in content]
+    written = tomllib.loads(found["run.toml"].decode())
+    assert written["elsewhere"] == ["data", "recipe", "teacher"]
+    assert [written[name] for name in written["elsewhere"]] == ["reviews.csv", "mine.py:build", "teacher"]
+    assert found["machine.toml"].decode().splitlines()[0].startswith("# Paths of this machine: --config and --resume")
+    # With the file, all is as it was; without it, one line asks for what is missing.
+    own = ("--recipe", f"{other_root}/mine.py:build")
+    repeat = ("distill", "--config", out / "run.toml", *own, "--out", project / "again")
+    assert command(*repeat).code == 0
+    assert weights(project / "again") == weights(out)
+    (out / "machine.toml").unlink()
+    asked = (
+        f"stillery: {out}/run.toml: data 'reviews.csv' and teacher 'teacher' lie elsewhere, and machine.toml with "
+        "their paths is not here: to run it, pass --data PATH --teacher PATH\n"
+    )
+    shutil.rmtree(project / "again")
+    for wanting in (repeat, ("distill", "--resume", "--out", out, *own)):
+        done = command(*wanting)
+        assert done.code == 2 and done.err == asked, done.err
+    done = command("check", out / "run.toml")
+    assert done.code == 2 and "pass --data PATH --recipe FILE:FUNCTION --teacher PATH" in done.err
+    # What is given has to be what the run was made from.
+    changed = project / "reviews.csv"
+    changed.write_text(data.read_text() + "One more.,positive\n")
+    done = command(*repeat, "--data", changed, "--teacher", teacher)
+    assert done.code == 2 and "the data changed since this run file was written" in done.err
+    done = command(*repeat, "--data", data, "--teacher", teacher)
+    assert done.code == 0 and weights(project / "again") == weights(out)
+    # A run without its paths is scored, and gone on with where they are given.
+    assert command("evaluate", out, "--data", data).code == 0
+    done = command("distill", "--resume", "--out", out, *own, "--data", data, "--teacher", teacher)
+    assert done.code == 0 and "finished already" in done.err, done.err
+    done = command("distill", "--resume", "--out", out, *given)
+    assert done.code == 0 and "finished already" in done.err, done.err
+    (out / "metrics.json").unlink()
+    before = weights(out)
+    assert command("distill", "--resume", "--out", out, *given).code == 0
+    assert weights(out) == before and (out / "machine.toml").is_file()
+
+
+def test_a_run_file_that_names_another_root_in_full_is_read(command, project, other_root):
+    """As run files were before there was `machine.toml`."""
+    shutil.move(project / "data", other_root / "data")
+    data = other_root / "data" / "reviews.csv"
+    given = ("--teacher", "models/teacher", "--data", data, "--layers", 2, *SMALL)
+    assert command("distill", *given, "--out", "out").code == 0
+    (project / "out" / "machine.toml").unlink()
+    file = project / "out" / "run.toml"
+    older = file.read_text().replace('elsewhere = [\n    "data",\n]\n', "").replace('"reviews.csv"', f'"{data}"')
+    assert "elsewhere" not in older and tomllib.loads(older)["data"] == str(data)
+    file.write_text(older)
+    done = command("distill", "--config", file, "--out", "again")
+    assert done.code == 0 and weights(project / "again") == weights(project / "out"), done.err

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 import tomli_w
 import torch
 from safetensors.torch import load_file
+from text_models import ask as ask_text
+from text_models import make_writer, write_pairs
 
 from stillery.jobs.config.run_file import ask
 from stillery.jobs.config.settings import Distill
@@ -69,7 +72,23 @@ def test_a_trial_costs_at_most_a_share_of_the_run_and_a_short_run_has_none(disti
     done = distill("--layers", 2, "--init", "auto", "--max-steps", 4)
     assert done.code == 0, done.err
     start = read(tmp_path / "run" / "metrics.json")["start"]
-    assert start["chosen"] == "even" and not start["held_out_loss"] and "too few to try any" in start["why"]
+    assert start["chosen"] == "first" and not start["held_out_loss"] and "too few to try any" in start["why"]
+
+
+def test_too_short_for_a_trial_models_that_write_text_start_as_by_default(command, tmp_path) -> None:
+    model, pairs = make_writer(tmp_path / "t5", "t5"), write_pairs(tmp_path / "pairs.csv")
+    more = ("--layers", 2, "--method", "kd", "--init", "auto")
+    assert command(*ask_text("distill", model, pairs, tmp_path / "run", *more)).code == 0
+    start = read(tmp_path / "run" / "metrics.json")["start"]
+    assert start["chosen"] == "even" == read(tmp_path / "run" / "run.toml")["init"] and "too few" in start["why"]
+
+
+def test_the_help_of_pairs_has_the_defaults_of_distill(command) -> None:
+    pairs, distill = (" ".join(command(name, "--help").out.split()) for name in ("pairs", "distill"))
+    said = re.search(
+        r"\[default: the paper's, else first, for models that write text even\]", re.sub("[│|] ?", "", pairs)
+    )
+    assert said and said[0] in re.sub("[│|] ?", "", distill)
 
 
 def test_a_classifier_starts_from_the_first_layers_unless_told(distill, command, tmp_path) -> None:

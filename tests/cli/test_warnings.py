@@ -114,6 +114,9 @@ def test_one_answer_for_all(command, make_bert, mostly, tmp_path):
         assert done.code == 0, done.err
         found[positive] = read(out)
         assert found[positive]["collapsed"]
+        # One line says it: the guard's, or where it is silent that of the finished run.
+        told = [line for line in done.err.splitlines() if "dev examples gets" in line or "learnt nothing" in line]
+        assert len(told) == 1 and ("dev examples gets" in told[0]) == bool(found[positive]["warnings"]), told
         assert ("one of" in done.err) == bool(found[positive]["warnings"])
     (one,) = found[15]["warnings"]
     assert one["guard"] == "one answer" and one["epoch"] == 1 and 0.5 < one["expected"] < 0.9

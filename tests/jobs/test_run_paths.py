@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
+from stillery.errors import UserError
 from stillery.jobs.config import run_paths
-from stillery.jobs.config.run_paths import comparable, named_in_full, read_paths, written_paths
+from stillery.jobs.config.run_paths import comparable, machine_paths, read_paths, written_paths
 
 
 def values(**paths: object) -> dict[str, object]:
@@ -69,11 +71,26 @@ def test_what_shares_nothing_but_the_root(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(run_paths, "_common", lambda *two: one if (one := found(*two)) != tmp_path else None)
     monkeypatch.setenv("HOME", str(home))
     paths = {"teacher": home / "teacher", "data": shared / "d.csv"}
-    written, again = round_trip(out, **paths)
-    assert written == values(paths="relative to this file", teacher="~/teacher", data=shared / "d.csv")
-    assert again == values(**paths)
-    assert named_in_full(values(**paths), out) == [str(shared / "d.csv")]
+    written, without = round_trip(out, **paths)
+    assert written == values(paths="relative to this file", teacher="~/teacher", data="d.csv") | {"elsewhere": ["data"]}
+    assert without == values(teacher=paths["teacher"]) | {"elsewhere": {"data": "d.csv"}}
+    assert machine_paths(values(**paths), out) == {"data": str(shared / "d.csv")}
+    (out / "machine.toml").write_text(f'data = "{shared}/d.csv"\n')
+    assert read_paths(written, out / "run.toml") == values(**paths)
+    # What was written into the run file by hand since counts, not the older path beside it.
+    for since in ("other.csv", "../../d.csv"):
+        again = read_paths(written | {"data": since}, out / "run.toml")
+        assert again["data"] in ("other.csv", str(tmp_path / "d.csv")), again
     assert found(Path("/a/b"), Path("/a/c")) == Path("/a") and found(Path("/a/b"), Path("/c")) is None
+
+
+def test_what_lies_elsewhere_is_a_list_of_settings_in_files_that_can_be_read(tmp_path: Path) -> None:
+    for wrong in ("data", ["weight"]):
+        with pytest.raises(UserError, match=f"elsewhere is {re.escape(repr(wrong))}: list settings that are paths"):
+            read_paths(values(data="d.csv") | {"elsewhere": wrong}, tmp_path / "run.toml")
+    (tmp_path / "machine.toml").write_text("data = ")
+    with pytest.raises(UserError, match=r"machine\.toml: cannot be read"):
+        read_paths(values(data="d.csv") | {"elsewhere": ["data"]}, tmp_path / "run.toml")
 
 
 def test_a_file_written_by_hand_may_name_what_lies_beside_it(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
-__all__ = ["methods"]
+__all__ = ["method_table", "methods", "option_value", "parts_listed", "start_and_terms"]
 
 
 def methods(
@@ -83,10 +83,18 @@ def _show_parts(*, as_json: bool) -> None:
     if as_json:
         print_json({kind: {one.word: one.help for one in parts} for kind, parts in found.items()})
         return
-    for kind, parts in found.items():
-        print(f"{_KINDS[kind]}:")
-        for one in parts:
-            print(f"  {one.word:<18} {one.help}")
+    print(parts_listed(), end="")
+
+
+def parts_listed() -> str:
+    """Every part and its help text, by the option that chooses it."""
+    from stillery.words import part_words
+
+    lines = []
+    for kind, option in _KINDS.items():
+        lines.append(f"{option}:")
+        lines += [f"  {one.word:<18} {one.help}" for one in part_words() if one.kind == kind]
+    return "\n".join(lines) + "\n"
 
 
 def _parts(match: dict[str, Any]) -> str:
@@ -112,25 +120,38 @@ def _losses(stage: dict[str, Any]) -> dict[str, str]:
     return lines | {match["name"]: _parts(match) for match in stage["matches"]}
 
 
-def _option_value(value: Any) -> str:
+def option_value(value: Any) -> str:
+    """The default of an option in words."""
     if value is None:
         return "set by the others"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
-def _markdown(described: list[dict[str, Any]]) -> str:
+def method_table(described: list[dict[str, Any]]) -> str:
+    """Methods as a table: name, summary, paper."""
     lines = ["| method | what it does | paper |", "|---|---|---|"]
     for one in described:
         summary, paper = (one[key].replace("|", "\\|") for key in ("summary", "paper"))
         lines.append(f"| `{one['name']}` | {summary} | {paper} |")
+    return "\n".join(lines)
+
+
+def start_and_terms(method: dict[str, Any]) -> list[str]:
+    """How a method's student starts, and what its terms are, as lines of Markdown."""
+    lines = [f"Student: starts {method['start']}; head `{method['head']}`. Terms:", ""]
+    for stage in method["stages"]:
+        share = f" ({stage['name']}, share {stage['share']:g})" if len(method["stages"]) > 1 else ""
+        lines += [f"- `{name}`{share}: {text}" for name, text in _losses(stage).items()]
+    return lines
+
+
+def _markdown(described: list[dict[str, Any]]) -> str:
+    lines = [method_table(described)]
     for one in described:
         lines += ["", f"### {one['name']}", "", *(one["details"].splitlines() or [one["summary"]]), ""]
-        lines += [f"Student: starts {one['start']}; head `{one['head']}`. Terms:", ""]
-        for stage in one["stages"]:
-            share = f" ({stage['name']}, share {stage['share']:g})" if len(one["stages"]) > 1 else ""
-            lines += [f"- `{name}`{share}: {text}" for name, text in _losses(stage).items()]
+        lines += start_and_terms(one)
         options = ", ".join(
-            f"`{name}` {_option_value(value)} ({one['sources'][name]})" for name, value in one["options"].items()
+            f"`{name}` {option_value(value)} ({one['sources'][name]})" for name, value in one["options"].items()
         )
         lines += ["", f"Options: {options}."]
     return "\n".join(lines)
@@ -146,4 +167,4 @@ def _show(method: dict[str, Any]) -> None:
             print(f"  {name}: {text}")
     print("options (--option NAME=VALUE), their defaults and where those come from:")
     for option, default in method["options"].items():
-        print(f"  {option} = {_option_value(default)}  ({method['sources'][option]})")
+        print(f"  {option} = {option_value(default)}  ({method['sources'][option]})")

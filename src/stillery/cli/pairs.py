@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from stillery.models.option_words import DEFAULT_STARTS
 from stillery.words import method_words, words
 
 __all__ = ["pairs"]
@@ -47,7 +48,9 @@ def pairs(
     ] = None,
     width: Annotated[int | None, typer.Option(help="Hidden size of the student, with --teacher.", min=1)] = None,
     heads: Annotated[int | None, typer.Option(help="Attention heads of the student, with --teacher.", min=1)] = None,
-    init: Annotated[str | None, typer.Option(help="How the student starts, with --teacher.  [default: even]")] = None,
+    init: Annotated[
+        str | None, typer.Option(help=f"How the student starts, with --teacher.  [default: {DEFAULT_STARTS}]")
+    ] = None,
     data: Annotated[
         Path | None,
         typer.Option(help="Texts to compare layers on, with --teacher.  [default: its run's, else made-up sentences]"),

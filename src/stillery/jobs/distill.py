@@ -124,7 +124,7 @@ def makes_its_student(context: Context) -> None:
         context.calibration = kind.calibration(context.read.splits.train, teacher, context.run.inputs)
     seed, calibration = context.run.training.seed, context.calibration
     make = partial(kind.make_student, teacher=teacher, seed=seed, calibration=calibration)
-    context.student, context.student_settings, context.starts = first_student(make, settings)
+    context.student, context.student_settings, context.starts = first_student(make, settings, kind.start)
 
 
 @needs("kind", "model", "student")

@@ -19,8 +19,10 @@ from stillery.jobs.run_folder import mark_finished
 from stillery.models.export import export
 from stillery.models.load import Loaded
 from stillery.models.projected_head import folded
+from stillery.progress import say
 from stillery.train.checkpoint import discard
 from stillery.train.data import Trainable
+from stillery.train.guards import ONE_ANSWER
 from stillery.train.loop import Outcome
 
 __all__ = ["Result", "finish"]
@@ -47,6 +49,9 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
         }
     own = kind.finishing(prepared, data, model)
     metrics |= own.metrics
+    guarded = [one for one in outcome.warnings or () if one["guard"] == ONE_ANSWER]
+    if own.one_answer is not None and not guarded:
+        say(f"warning: {own.one_answer}")
     model.cpu()
     start = prepared.start.record() if prepared.start else None
     splits = prepared.read.splits

@@ -28,7 +28,6 @@ from stillery.jobs.config.settings import (
 from stillery.jobs.kinds.base import Kind
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.recipe import check_tokenizers, chosen_recipe
-from stillery.jobs.student_start import FALLBACK
 from stillery.models.family import kind_of, longest_input, stack_sizes
 from stillery.models.load import Loaded
 from stillery.models.option_words import AUTO
@@ -66,7 +65,7 @@ def meeting(
     texts = _texts(teacher, loaded, kind, data, notes)
     settings = resolved_student(student, replace(recipe, head="fresh"), start=kind.start)
     if settings.init == AUTO:
-        settings = replace(settings, init=FALLBACK)
+        settings = replace(settings, init=kind.start)
     with torch.random.fork_rng(devices=[]):
         made, settings = kind.make_student(settings, teacher=loaded, seed=clock.seed, calibration=texts)
     if made.difference is not None:

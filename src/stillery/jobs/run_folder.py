@@ -10,8 +10,8 @@ from typing import Any
 
 from stillery.atomic import atomic_file, remove_leftovers, remove_whole
 from stillery.errors import UserError
-from stillery.jobs.config.run_file import read_toml, to_toml, values_of
-from stillery.jobs.config.run_paths import comparable, named_in_full
+from stillery.jobs.config.run_file import machine_toml, read_toml, to_toml, values_of
+from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, comparable, machine_paths
 from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
 from stillery.jobs.output_paths import check_folder
@@ -47,7 +47,7 @@ _NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python
 
 RUN_FILES = {
     "run.toml", "metrics.json", "log.jsonl", "predictions.parquet", "conditions.json", "similarity.json", "start.json",
-    "trackers.json", "checkpoints", "given", "tensorboard",
+    "trackers.json", "machine.toml", "checkpoints", "given", "tensorboard",
 }  # fmt: skip
 """What a run folder holds beside the model."""
 
@@ -121,9 +121,16 @@ def begin(out: Path, run: Finetune | Distill) -> None:
         if (out / "run.toml").is_file():
             remove_leftovers(out)
         else:
-            for path in named_in_full(values_of(run), out):
-                say(f"{out / 'run.toml'} names {path} in full: they have no folder in common")
+            far = machine_paths(values_of(run), out)
+            if far:
+                what = ", ".join(far)
+                say(f"{out / MACHINE} has the paths of {what}, which lie elsewhere: leave it out to share the folder")
         # Of a run that goes on, too: its texts may be searched for with other settings now.
+        paths = machine_toml(run, out)
+        if paths is None:
+            (out / MACHINE).unlink(missing_ok=True)
+        else:
+            _write_text(out / MACHINE, paths)
         _write_text(out / "run.toml", to_toml(run, out))
     except OSError as error:
         raise UserError(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
@@ -134,10 +141,11 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
 
     Nor where they read what the teacher shows: a run goes on as it began.
 
-    A file older than a setting means its default.
+    A file older than a setting means its default. Of what it has no path, the content is all that can be compared.
     """
+    unknown = ours.get(ELSEWHERE, {}).keys() | {ELSEWHERE}
     before, now = _inputs(ours), _inputs(theirs)
-    names = sorted((ours.keys() | theirs.keys()) - _NO_DIFFERENCE)
+    names = sorted((ours.keys() | theirs.keys()) - _NO_DIFFERENCE - unknown)
     ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
     inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]

@@ -34,14 +34,11 @@ from stillery.train.settings import Training
 from stillery.train.start_trial import LEAST_STEPS, SHARE, Probe, probe_steps
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["FALLBACK", "TRIED", "Chosen", "Starts", "first_student", "fixed_start", "keep_start", "kept_start"]
+__all__ = ["TRIED", "Chosen", "Starts", "first_student", "fixed_start", "keep_start", "kept_start"]
 
 TRIED = ("first", "even")
 """What is tried. The last and the most important layers were never best, and yet learnt fastest in many a trial: see
 docs/results/starts.md."""
-
-FALLBACK = "even"
-"""The start of a run that is too short to try any."""
 
 _FILE = "start.json"
 
@@ -67,9 +64,10 @@ class Chosen:
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """The starts of a student: `make` builds it from one of them."""
+    """The starts of a student: `make` builds it from one of them; `default` is that of a run too short to try any."""
 
     make: Callable[[str], Made]
+    default: str
 
     def distinct(self) -> dict[str, Made]:
         """The starts that are not the same weights as one before; of a student as deep as its source all are."""
@@ -98,7 +96,7 @@ class Starts:
         while len(names) > 1 and not probe_steps(steps, len(names)):
             names.pop()
         if len(names) < 2:
-            return _untried(list(starts), steps)
+            return self._untried(list(starts), steps)
         each = probe_steps(steps, len(names))
         probe = Probe(
             student=student, teacher=teacher, data=data, kind=kind, stage=_stage(labelled), training=training,
@@ -112,18 +110,28 @@ class Starts:
         why = f"lowest loss on held-out training examples after {each} steps from each: {said}{untried}"
         return Chosen(start=best, why=why, losses=losses, steps=each, seconds=time.perf_counter() - began)
 
+    def _untried(self, starts: Sequence[str], steps: int) -> Chosen:
+        start = self.default if self.default in starts else starts[0]
+        if len(starts) == 1:
+            return Chosen(start=start, why="every start copies the same layers", losses={})
+        why = (
+            f"the default, for {steps} steps are too few to try any within {SHARE:.0%} of the run ({LEAST_STEPS} steps "
+            f"each at least); --init takes {', '.join(TRIED)} too"
+        )
+        return Chosen(start=start, why=why, losses={})
+
 
 def first_student(
-    make: Callable[[StudentSettings], Made], settings: StudentSettings
+    make: Callable[[StudentSettings], Made], settings: StudentSettings, default: str
 ) -> tuple[Student, StudentSettings, Starts | None]:
     """A student to check a run with, its settings, and where its start is to be chosen the starts there are.
 
-    All starts have the same shape, so any will do until one is chosen.
+    All starts have the same shape, so the default will do until one is chosen.
     """
     if settings.init != AUTO:
         return *make(settings), None
-    student, decided = make(replace(settings, init=FALLBACK))
-    return student, replace(decided, init=AUTO), Starts(lambda start: make(replace(settings, init=start)))
+    student, decided = make(replace(settings, init=default))
+    return student, replace(decided, init=AUTO), Starts(lambda start: make(replace(settings, init=start)), default)
 
 
 @held_heap()
@@ -140,17 +148,6 @@ def _stage(labelled: bool) -> Stage:
 
 def _weights(student: Student) -> Mapping[str, Tensor]:
     return student.model.state_dict()
-
-
-def _untried(starts: Sequence[str], steps: int) -> Chosen:
-    start = FALLBACK if FALLBACK in starts else starts[0]
-    if len(starts) == 1:
-        return Chosen(start=start, why="every start copies the same layers", losses={})
-    why = (
-        f"{steps} steps are too few to try any within {SHARE:.0%} of the run ({LEAST_STEPS} steps each at least); "
-        f"--init takes {', '.join(TRIED)} too"
-    )
-    return Chosen(start=start, why=why, losses={})
 
 
 def fixed_start(asked: StudentSettings, settings: StudentSettings, recipe: Recipe) -> Chosen | None:

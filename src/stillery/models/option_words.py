@@ -2,7 +2,17 @@
 
 from __future__ import annotations
 
-__all__ = ["AUTO", "DEFAULT_START", "DEFAULT_TEXT_START", "HEADS", "LAYER_CHOICES", "PROJECTORS", "REUSES", "STARTS"]
+__all__ = [
+    "AUTO",
+    "DEFAULT_START",
+    "DEFAULT_STARTS",
+    "DEFAULT_TEXT_START",
+    "HEADS",
+    "LAYER_CHOICES",
+    "PROJECTORS",
+    "REUSES",
+    "STARTS",
+]
 
 HEADS = ("fresh", "reuse", "reuse-frozen")
 """The student's classifier: new, the teacher's trained further, or the teacher's frozen."""
@@ -18,6 +28,9 @@ LAYER_CHOICES = ("even", "first", "last", "important")
 
 DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
 """The initialisation of a classifier and of a text generator where the method's paper does not state one."""
+
+DEFAULT_STARTS = f"the paper's, else {DEFAULT_START}, for models that write text {DEFAULT_TEXT_START}"
+"""The default of --init in words."""
 
 AUTO = "auto"
 """The initialisation is chosen by a short trial."""

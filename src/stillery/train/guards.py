@@ -21,7 +21,10 @@ from stillery.train.step import Step
 from stillery.train.step_plan import StepPlan
 from stillery.train.validation import Scores
 
-__all__ = ["Advice", "GuardWarning", "Guards", "PlainAdvice"]
+__all__ = ["ONE_ANSWER", "Advice", "GuardWarning", "Guards", "PlainAdvice"]
+
+ONE_ANSWER = "one answer"
+"""The guard's name against models that give every dev example one answer."""
 
 EXAMPLES = 16
 """Examples of a check: fewer say too little about a rank."""
@@ -171,15 +174,21 @@ class Guards:
             return []
         if one.expected is not None and one.expected >= EXPECTED:
             return []
-        epochs = (clock.stage_step + 1) / self.per_epoch
         expected = "" if one.expected is None else f", which {one.expected:.1%} should get"
-        after = f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
+        after = self._after(clock.stage_step + 1)
         line = (
             f"after {after} every one of {one.examples} dev examples gets {one.answer}{expected}: "
             f"{self.advice.one_answer()}"
         )
         numbers = {"answer": one.answer, "examples": one.examples, "expected": one.expected, "lr": lr}
-        return self._new([self._warning("one answer", "model", clock, numbers, line)])
+        return self._new([self._warning(ONE_ANSWER, "model", clock, numbers, line)])
+
+    def _after(self, steps: int) -> str:
+        """How long a stage has been trained: in epochs, where it has had one."""
+        if steps < self.per_epoch:
+            return "the one step of this stage" if steps == 1 else f"the {steps} steps of this stage"
+        epochs = steps / self.per_epoch
+        return f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
 
     def check_losses(self, steps: Iterable[tuple[int, Mapping[str, float]]], lr: float) -> list[GuardWarning]:
         """Look at the losses of steps that were taken, with this process's share of their examples."""

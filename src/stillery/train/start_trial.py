@@ -61,6 +61,8 @@ def probe_steps(total: int, starts: int) -> int:
 
     >>> probe_steps(1336, 4), probe_steps(300, 4), probe_steps(300, 2)
     (41, 0, 14)
+    >>> probe_steps(262, 2), probe_steps(263, 2)
+    (0, 12)
     """
     steps = int((SHARE * total - HELD_OUT * (starts / 3 + 0.5)) / (starts + 0.5))
     return min(MOST_STEPS, steps) if steps >= LEAST_STEPS else 0

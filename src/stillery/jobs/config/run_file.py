@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import tomli_w
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.presets import preset
-from stillery.jobs.config.run_paths import read_paths, written_paths
+from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, machine_paths, read_paths, written_paths
 from stillery.jobs.config.settings import (
     EXAMPLES,
     GROUPS,
@@ -38,6 +38,7 @@ __all__ = [
     "ask",
     "ask_method",
     "file_to_resume",
+    "machine_toml",
     "read_toml",
     "run_of",
     "to_toml",
@@ -61,6 +62,15 @@ _STORED = (EXAMPLES | set(setting_names(ConditionSettings)) | set(setting_names(
 """What it depends on whether a teacher cache is worth it."""
 
 
+_IN_PLACE_OF = {name: {name} for name in ("teacher", "model", "recipe", "init", "init_from", "ild_teacher")} | {
+    "data": {"data", "task"}, "data_dir": {"data_dir", "data"}, "ild_data": {"ild_data", "ild_task"}
+}  # fmt: skip
+"""The settings that may be given in place of one that a run file leaves out."""
+
+
+_MACHINE_HEAD = "# Paths of this machine: --config and --resume read them here. Leave it out when you share the folder."
+
+
 _STAGED = ("cr-ild", "emd-ild", "l-ild", "u-ild", "minilm", "minilm-v2", "tinybert", "universal-kd")
 _BEFORE: dict[str, dict[str, Any]] = {
     **{method: {"least_steps": 1} for method in _STAGED},
@@ -77,14 +87,28 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
         said.pop("given_in_python", None)
         return resolve(kind, _beside(values, said), named)
     from_file = read_toml(config)
+    unknown = from_file.pop(ELSEWHERE, {})
+    _ask_where(config, {name: last for name, last in unknown.items() if not said.keys() & _IN_PLACE_OF[name]}, named)
     if "recipe" in from_file and "recipe" not in said:
         raise UserError(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
     from_file = _as_it_was(from_file)
     functions = set(from_file.pop("given_in_python", [])) - set(said.pop("given_in_python", None) or [])
     if functions:
         say(f"{config}: its run had {', '.join(sorted(functions))} from Python, which this one has not")
-    values = _beside(_beside(from_file, values), said)
+    values = _beside(_beside(from_file, values), said, unknown)
     return resolve(kind, values, lambda name: named(name) if name in said else f"{config}: {name}")
+
+
+def _ask_where(config: Path, unknown: Mapping[str, str], named: Named) -> None:
+    """Refuse a run file with paths that neither it nor a file beside it has, and that are not given either."""
+    if not unknown:
+        return
+    what = " and ".join(f"{name} {last!r}" for name, last in unknown.items())
+    verb, its = ("lie", "their paths") if len(unknown) > 1 else ("lies", "its path")
+    options = " ".join(f"{named(name)} {'FILE:FUNCTION' if name == 'recipe' else 'PATH'}" for name in unknown)
+    raise UserError(
+        f"{config}: {what} {verb} elsewhere, and {MACHINE} with {its} is not here: to run it, pass {options}"
+    )
 
 
 def ask_method(given: Mapping[str, Any]) -> MethodSettings:
@@ -144,25 +168,30 @@ def run_of(model: str) -> dict[str, Any]:
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
     """The run file of the folder to go on with, where a user says --resume and --out and nothing else.
 
-    Nothing but, at most, what its steps are cut into from now on.
+    Nothing but, at most, what its steps are cut into from now on, and paths that the file does not have.
     """
-    if not resume or any(value is not None for name, value in given.items() if name not in CUT):
+    if not resume:
         return None
     written = out / "run.toml"
+    unknown = read_toml(written).get(ELSEWHERE, {}) if written.is_file() else {}
+    if any(value is not None for name, value in given.items() if name not in {*CUT, *unknown}):
+        return None
     if not written.is_file():
         raise UserError(f"--resume: there is no run in {out} to go on with; name its folder, or say what to run")
     return written
 
 
-def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
-    """A run file's values with those said beside it in their place."""
+def _beside(values: dict[str, Any], said: dict[str, Any], unknown: Iterable[str] = ()) -> dict[str, Any]:
+    """A run file's values with those said beside it in their place; of the `unknown` ones the file has no path."""
+    # Where the file has no path, what is said has to be what it means, and all that was found with it stays.
+    instead = said.keys() - set(unknown)
     if said.keys() & {"data", "task"}:
         values = {name: value for name, value in values.items() if name not in ("data", "task")}
     if said.keys() & {"ild_data", "ild_task"}:
         values = {name: value for name, value in values.items() if name not in ("ild_data", "ild_task")}
     if "layers" in said:
         values = {name: value for name, value in values.items() if name not in ("encoder_layers", "decoder_layers")}
-    if values.get("init") == "important" and said.keys() & _MEASURED:
+    if values.get("init") == "important" and instead & _MEASURED:
         # The layers it names were found under what is now replaced.
         lists = ("copy_layers", "copy_encoder_layers", "copy_decoder_layers")
         values = {name: value for name, value in values.items() if name not in lists}
@@ -171,7 +200,7 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         values = {
             name: value for name, value in values.items() if name not in ("options", "hard_weight", "temperature")
         }
-    if said.keys() & _STORED:
+    if instead & _STORED:
         values = {name: value for name, value in values.items() if name != "stored_stages"}
     if said.keys() & set(CUT):
         # How many processes the file's own batch size was for says nothing about this one.
@@ -180,9 +209,9 @@ def _beside(values: dict[str, Any], said: dict[str, Any]) -> dict[str, Any]:
         said = said | {"options": values["options"] | said["options"]}
     if isinstance(values.get("fingerprints"), dict):
         # The file vouches for what it names itself, not for what is said in its place.
-        replaced = said.keys() & {"teacher", "model", "recipe", "init", "init_from", "ild_teacher"}
-        replaced |= {"ild_data"} if said.keys() & {"ild_data", "ild_task"} else set()
-        replaced |= {"data"} if said.keys() & (EXAMPLES | set(setting_names(ConditionSettings))) else set()
+        replaced = instead & {"teacher", "model", "recipe", "init", "init_from", "ild_teacher"}
+        replaced |= {"ild_data"} if instead & {"ild_data", "ild_task"} else set()
+        replaced |= {"data"} if instead & (EXAMPLES | set(setting_names(ConditionSettings))) else set()
         kept = {name: value for name, value in values["fingerprints"].items() if name not in replaced}
         values = values | {"fingerprints": kept}
     return values | said
@@ -210,6 +239,12 @@ def read_toml(path: Path) -> dict[str, Any]:
 def to_toml(run: Finetune | Distill, folder: Path) -> str:
     """A run as the TOML file in a folder that `read_toml` reads back."""
     return tomli_w.dumps(written_paths(values_of(run), folder))
+
+
+def machine_toml(run: Finetune | Distill, folder: Path) -> str | None:
+    """The paths that the run file in a folder leaves out, as a TOML file; None where there are none."""
+    paths = machine_paths(values_of(run), folder)
+    return f"{_MACHINE_HEAD}\n{tomli_w.dumps(paths)}" if paths else None
 
 
 def values_of(run: Finetune | Distill) -> dict[str, Any]:

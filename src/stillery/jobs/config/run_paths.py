@@ -2,7 +2,9 @@
 
 A run file that a run writes says `paths = "relative to this file"`, and names files and folders from its own folder on,
 always with `./` or `../` first. So it holds no path of the machine, and repeats where the whole project was moved to.
-What has nothing but the root in common with it is named from the home folder on (`~/`) or, outside of that, in full.
+What has nothing but the root in common with it is named from the home folder on (`~/`). Outside of that too, the run
+file has its last name and lists the setting under `elsewhere`, and `machine.toml` beside it has the whole path. Without
+that file these paths are asked for again.
 Names of models, tasks and the hub stay names. A file without that line is read as it always was: what is found from its
 folder on is meant, and everything else is as if it were typed.
 """
@@ -10,6 +12,7 @@ folder on is meant, and everything else is as if it were typed.
 from __future__ import annotations
 
 import os
+import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -17,7 +20,17 @@ from typing import Any
 from stillery.errors import UserError
 from stillery.models.option_words import STARTS
 
-__all__ = ["comparable", "named_in_full", "names_only", "places", "read_paths", "shortened", "written_paths"]
+__all__ = [
+    "ELSEWHERE",
+    "MACHINE",
+    "comparable",
+    "machine_paths",
+    "names_only",
+    "places",
+    "read_paths",
+    "shortened",
+    "written_paths",
+]
 
 _FILES = ("data", "data_dir", "ild_data")
 """Settings that are always a path."""
@@ -29,35 +42,72 @@ _SETTINGS = (*_MODELS, *_FILES)
 
 MARK = "relative to this file"
 
+ELSEWHERE = "elsewhere"
+"""The line of a run file that lists the settings whose paths are in `machine.toml`."""
+
+MACHINE = "machine.toml"
+"""The one file of a run folder that holds paths of the machine."""
+
 
 def read_paths(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The values of a run file with its paths as absolute ones."""
+    """The values of a run file with its paths as absolute ones.
+
+    Settings whose path is in no file are left out: `elsewhere` then is a table of them and their last names.
+    """
     values = dict(values)
     mark = values.pop("paths", None)
     if mark not in (None, MARK):
         raise UserError(f"{file}: paths is {mark!r}: write {MARK!r}, or leave the line out")
-    given = _written(values) if mark else {}
+    found, unknown = _from_machine(values, values.pop(ELSEWHERE, []), file)
+    values = {name: value for name, value in values.items() if name not in unknown}
+    given = (_written(values) if mark else {}) | found
     # A model's name is never taken for a folder that happens to be called like it where the two can be told apart.
     others = [name for name in (_FILES if mark else _SETTINGS) if _is_set(values, name) and name not in given]
-    found = {name: file.parent / values[name] for name in others}
+    beside = {name: file.parent / values[name] for name in others}
     folder = file.resolve().parent
     return (
         values
-        | {name: str(path.resolve()) for name, path in found.items() if path.exists()}
+        | ({ELSEWHERE: unknown} if unknown else {})
+        | {name: str(path.resolve()) for name, path in beside.items() if path.exists()}
         | {name: _like(values[name], name, os.path.normpath(folder / _from_home(path))) for name, path in given.items()}
     )
 
 
+def _from_machine(values: Mapping[str, Any], names: Any, file: Path) -> tuple[dict[str, str], dict[str, str]]:
+    """The paths of the settings that lie elsewhere, and the last names of those whose path is not known here."""
+    if not isinstance(names, list) or not set(names) <= {*_SETTINGS, "recipe"}:
+        raise UserError(f"{file}: {ELSEWHERE} is {names!r}: list settings that are paths, or leave the line out")
+    paths = _machine_file(file.parent / MACHINE) if names else {}
+    # A path in the run file itself was written by hand since, and counts.
+    last_names = {name: values[name] for name in names if name in values and not _is_path(str(values[name]))}
+    found = {name: paths[name] for name, last in last_names.items() if Path(paths.get(name, "")).name == last}
+    unknown = {name: last for name, last in last_names.items() if name not in paths}
+    files = {name: path.rpartition(":")[0] if name == "recipe" else path for name, path in found.items()}
+    return files, unknown
+
+
+def _machine_file(path: Path) -> dict[str, str]:
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({error}); remove it, and name the paths again") from None
+    return {name: value for name, value in values.items() if isinstance(value, str)}
+
+
 def written_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
     """The values of a run as its file in `folder` has them."""
+    far = machine_paths(values, folder)
     there = {name: _like(values[name], name, _seen_from(folder, path)) for name, path in places(values).items()}
-    return {"job": values["job"], "paths": MARK} | dict(values) | there
+    there |= {name: Path(path).name for name, path in far.items()}
+    return {"job": values["job"], "paths": MARK} | ({ELSEWHERE: sorted(far)} if far else {}) | dict(values) | there
 
 
-def named_in_full(values: Mapping[str, Any], folder: Path) -> list[str]:
-    """Those paths of a run that its file in `folder` can only name in full."""
+def machine_paths(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
+    """Those settings of a run whose path its file in `folder` leaves out, as `machine.toml` there has them."""
     seen = {name: _seen_from(folder, path) for name, path in places(values).items()}
-    return [where for where in seen.values() if Path(where).is_absolute()]
+    return {name: _like(values[name], name, path) for name, path in seen.items() if Path(path).is_absolute()}
 
 
 def comparable(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.other_names import not_a_setting
-from stillery.models.option_words import DEFAULT_START, DEFAULT_TEXT_START, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
+from stillery.models.option_words import DEFAULT_STARTS, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
 from stillery.setting import Named, Panel, make, setting
 from stillery.train.settings import Storing, Training
 from stillery.words import method_words, read_along, words
@@ -165,8 +165,7 @@ class StudentSettings:
     init: str | None = setting(
         None,
         f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: first or even, whichever learns faster in a short "
-        f"trial; random; or a checkpoint folder.  [default: the paper's, else {DEFAULT_START}, for models that write "
-        f"text {DEFAULT_TEXT_START}]",
+        f"trial (of runs of about 260 steps or more); random; or a checkpoint folder.  [default: {DEFAULT_STARTS}]",
         panel=Panel.FIRST,
     )
     copy_layers: tuple[int, ...] | None = setting(None, "Layers to copy, 1-based, such as 2,5,8.")

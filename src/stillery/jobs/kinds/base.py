@@ -158,12 +158,14 @@ class Finishing:
         cost: what it costs to run beside what is measured of every kind.
         card: fields of the model card's facts.
         ends: the tokens at which generation stops, which are exported with the model.
+        one_answer: what is wrong with a model that gives everything one answer; said where no guard has said it.
     """
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
     cost: Mapping[str, Any] = field(default_factory=dict)
     card: Mapping[str, Any] = field(default_factory=dict)
     ends: Sequence[int] = ()
+    one_answer: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

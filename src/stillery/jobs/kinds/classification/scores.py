@@ -130,15 +130,16 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     dev, tokenised = data.splits["dev"]
     assert dev.labels is not None
     metrics: dict[str, Any] = {}
+    warning = None
     if majority_collapse(_logits(model, tokenised, None), dev.labels):
-        say("warning: the model gives every dev example the same answer; it has learnt nothing useful")
+        warning = "the model gives every dev example the same answer; it has learnt nothing useful"
         metrics["collapsed"] = True
     if is_custom(model):
         say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")
         metrics["custom_head"] = True
     usage = classification_usage(several_labels=dev.labels.multi)
     card = {"tag": "text-classification", "title": "Fine-tuned classifier", "usage": usage}
-    return Finishing(metrics=metrics, card=card)
+    return Finishing(metrics=metrics, card=card, one_answer=warning)
 
 
 def _logits(

@@ -113,9 +113,10 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     """Whether the model gives every dev word one tag, and whether its head is a custom one."""
     dev, tokenised = data.splits["dev"]
     metrics: dict[str, Any] = {}
+    warning = None
     only = one_tag(_tags(model, tokenised, None), _tag_set(dev))
     if only is not None:
-        say(f"warning: the model gives every word of dev the tag {only}; it has learnt nothing useful")
+        warning = f"the model gives every word of dev the tag {only}; it has learnt nothing useful"
         metrics["collapsed"] = True
     if is_custom(model):
         say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")
@@ -126,7 +127,7 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
         "usage": token_classification_usage(),
         "notes": _notes,
     }
-    return Finishing(metrics=metrics, card=card)
+    return Finishing(metrics=metrics, card=card, one_answer=warning)
 
 
 def _notes(metrics: Mapping[str, Any]) -> list[str]:
