@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -185,3 +186,20 @@ def test_processes_may_race(tmp_path: Path) -> None:
     ended = [(*racer.communicate(timeout=60), racer.returncode) for racer in racers]
     assert ended == [("", "", 0)] * 3
     assert len(Cache(folder=tmp_path, limit=10**9).entries()) == 20 and not list(tmp_path.glob("tokens/.*"))
+
+
+def test_a_file_system_without_locks_keeps_nobody_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nor does what a killed process leaves behind: a lock that is a file would stay for good."""
+    fcntl = pytest.importorskip("fcntl")
+
+    def missing(*_: object) -> None:
+        raise OSError(errno.ENOSYS, "Function not implemented")
+
+    monkeypatch.setattr(fcntl, "flock", missing)
+    first, second = Turn(tmp_path), Turn(tmp_path)
+    assert first.take() and second.take()
+    # As if the process of the first one had been killed.
+    del first
+    assert Turn(tmp_path).take()
+    second.let_go()
+    assert Turn(tmp_path).take()

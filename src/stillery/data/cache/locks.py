@@ -36,7 +36,8 @@ class Turn:
     def __init__(self, folder: Path, about: str = "") -> None:
         self.folder, self.about = folder, about
         self._note = folder / _NOTE
-        self._lock = FileLock(folder / _LOCK)
+        # The soft lock that filelock would fall back to is a file, which a killed process leaves behind for good.
+        self._lock = FileLock(folder / _LOCK, fallback_to_soft=False)
         self._mine, self._noted = False, 0.0
 
     def take(self) -> bool:
