@@ -147,6 +147,8 @@ def test_what_needs_labels_is_refused_without(command, distill, make_bert, raw, 
     assert done.code == 2 and "--unlabelled" in done.err
     done = command("finetune", "--model", make_bert(), "--data", raw, "--unlabelled", "--out", tmp_path / "run")
     assert done.code == 2 and "fine-tuning learns from labels" in done.err
+    for name in ("finetune", "evaluate", "distill"):
+        assert ("--unlabelled" in command(name, "--help").out) == (name == "distill"), "what is refused is not offered"
     assert not (tmp_path / "run").exists()
 
 

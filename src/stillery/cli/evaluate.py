@@ -15,8 +15,9 @@ __all__ = ["evaluate"]
 
 
 @with_settings(
-    DataSettings, GenerationSettings, SearchSettings, defaults=as_trained_else("model", prefix=OWN_TASK) | as_searched()
-)
+    DataSettings, GenerationSettings, SearchSettings,
+    defaults=as_trained_else("model", prefix=OWN_TASK) | as_searched(), hidden=["unlabelled"],
+)  # fmt: skip
 def evaluate(
     *,
     models: Annotated[

@@ -27,7 +27,7 @@ __all__ = ["finetune"]
 
 @with_settings(
     DataSettings, GenerationSettings, SearchSettings, ConditionSettings, RestartSettings, Training,
-    defaults=as_trained_else("model", prefix=OWN_TASK),
+    defaults=as_trained_else("model", prefix=OWN_TASK), hidden=["unlabelled"],
 )  # fmt: skip
 def finetune(
     *,

@@ -73,14 +73,14 @@ def _shown(item: dataclasses.Field[Any]) -> str:
     return str(item.default).lower() if isinstance(item.default, bool) else str(item.default)
 
 
-def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None, panel: Panel) -> Any:
+def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None, panel: Panel, *, hidden: bool) -> Any:
     """How typer sees one setting; every option defaults to None, which means not given."""
     kind, flag, help_text = kind_of(hint), option_name(item.name), item.metadata["help"]
     if default is not None:
         help_text = f"{help_text.partition('  [default:')[0]}  [default: {default}]"
     elif item.default is not None and item.default is not dataclasses.MISSING:
         help_text = f"{help_text}  [default: {_shown(item)}]"
-    option: Any = partial(typer.Option, rich_help_panel=panel)
+    option: Any = partial(typer.Option, rich_help_panel=panel, hidden=hidden)
     if kind is dict:
         return Annotated[list[str] | None, option("--option", help=help_text, metavar="NAME=VALUE")]
     if kind is tuple:
@@ -92,16 +92,19 @@ def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None, pa
 
 
 def with_settings(
-    *groups: type, defaults: Mapping[str, str] = MappingProxyType({})
+    *groups: type, defaults: Mapping[str, str] = MappingProxyType({}), hidden: Sequence[str] = ()
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting of the groups; it receives those as its `settings` dictionary.
 
     They stand where `settings` stands among the command's own options.
-    `defaults` are in words, for settings that something else than their group decides.
+    `defaults` are in words, for settings that something else than their group decides; `hidden` settings are not in the
+    help, because the command refuses them and says why.
     """
     hints = {group: typing.get_type_hints(group) for group in groups}
     annotations = {
-        item.name: _annotation(item, hints[group][item.name], defaults.get(item.name), panel_of(group, item))
+        item.name: _annotation(
+            item, hints[group][item.name], defaults.get(item.name), panel_of(group, item), hidden=item.name in hidden
+        )
         for group in groups
         for item in dataclasses.fields(group)
     }
