@@ -234,6 +234,10 @@ def test_the_table_of_methods_is_current() -> None:
     assert table.strip() == printed("--markdown").split("\n\n### ")[0], "write it again: make docs"
 
 
+def test_the_readme_counts_the_methods(described: dict[str, dict[str, Any]]) -> None:
+    assert re.findall(r"(\d+) methods", README) == [str(len(described))]
+
+
 def test_make_docs_changes_nothing() -> None:
     pages = method_pages.current()
     later = method_pages.written(pages)
