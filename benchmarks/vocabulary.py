@@ -21,8 +21,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from stillery.parts.divergence import DIVERGENCES
-from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy
+from stillery import declare
+from stillery.parts import divergence as divergences
+from stillery.parts import token_divergence as token_divergences
+from stillery.parts.token_divergence import token_cross_entropy
+
+DIVERGENCES = declare.of_module("divergence", divergences.__name__)
+TOKEN_DIVERGENCES = declare.of_module("token_divergence", token_divergences.__name__)
 
 WAYS = ("usual", "ours")
 TOGETHER = "kl+cross-entropy"

@@ -56,7 +56,6 @@ __all__ = [
     "stage_counts",
     "stage_pairs",
     "stage_terms",
-    "takes_keys",
 ]
 
 
@@ -144,11 +143,6 @@ class StageModules:
 def flat_layers(layers: Layers) -> tuple[int, ...]:
     """One or several layers as a tuple."""
     return layers if isinstance(layers, tuple) else (layers,)
-
-
-def takes_keys(distance: Callable[..., object]) -> bool:
-    """Whether a distance can leave padded keys of a row out."""
-    return declare.takes(distance, "key_mask")
 
 
 def mean_of(found: Tensor | SumAndCount) -> Tensor:

@@ -224,7 +224,7 @@ def glue(pairs, labels):
 def test_glue_as_text(name, source, words):
     task = find_task(name)
     classes = list(range(len(words)))
-    some = glue(task.has_pairs, classes)
+    some = glue(task.columns[0][1] is not None, classes)
     text = glue_as_text(task, some)
     assert text["source"][1].as_py() == source and tuple(text["target"].to_pylist()) == words == label_words(task)
     assert (text.ids, text.source, list(text.columns)) == (some.ids, "glue dev", ["source", "target"])

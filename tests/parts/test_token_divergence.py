@@ -10,9 +10,14 @@ import torch.nn.functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from stillery import declare
 from stillery.errors import UserError
-from stillery.parts.divergence import DIVERGENCES
-from stillery.parts.token_divergence import TOKEN_DIVERGENCES, token_cross_entropy, token_kl
+from stillery.parts import divergence as divergences
+from stillery.parts import token_divergence as token_divergences
+from stillery.parts.token_divergence import token_cross_entropy, token_kl
+
+DIVERGENCES = declare.of_module("divergence", divergences.__name__)
+TOKEN_DIVERGENCES = declare.of_module("token_divergence", token_divergences.__name__)
 
 NAMES = list(DIVERGENCES)
 MASK = torch.tensor([[1, 1, 1, 1, 0], [0, 1, 1, 0, 0], [0, 0, 0, 0, 0]])

@@ -14,14 +14,14 @@ from scipy.special import log_softmax
 from tiny_writers import FAMILIES, Lesson, batch_of, numbers, texts, writer
 from transformers import PreTrainedModel
 
-from stillery import methods
+from stillery import declare, methods
 from stillery.errors import UserError
 from stillery.losses import BatchFacts, Mixed, stage_terms
 from stillery.models.family import stack_sizes
 from stillery.models.outputs import Wanted
 from stillery.overrides import Switches, switched
+from stillery.parts import divergence as divergences
 from stillery.parts import represent_relations as relations
-from stillery.parts.divergence import DIVERGENCES as PLAIN
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.stacks import on_stacks
 from stillery.train import checkpoint
@@ -33,6 +33,8 @@ from stillery.train.settings import Training
 from stillery.train.step_plan import pairs_of
 from stillery.train.teacher import LiveTeacher
 from stillery.words import words
+
+PLAIN = declare.of_module("divergence", divergences.__name__)
 
 STRATEGIES = ("layer-forward", "layer-reverse", "layer-all-to-one", "layer-random")
 METHODS: dict[str, dict[str, Any]] = {

@@ -10,16 +10,19 @@ import pytest
 import torch
 from scipy.special import expit
 
-from stillery import methods
+from stillery import declare, methods
 from stillery.data.tokens.collate import collate
 from stillery.errors import ErrorList
 from stillery.jobs.recipe import check_one_class
 from stillery.models.trace import trace
-from stillery.parts.divergence import DIVERGENCES, kl, logit_mse, per_label
+from stillery.parts import divergence as divergences
+from stillery.parts.divergence import kl, logit_mse, per_label
 from stillery.recipe import Clock
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
 from stillery.train.teacher import LiveTeacher
+
+DIVERGENCES = declare.of_module("divergence", divergences.__name__)
 
 NOTHING = {"hidden": set(), "query": set(), "key": set(), "value": set(), "feature": set()}
 

@@ -14,13 +14,13 @@ from scipy.special import log_softmax
 from tiny_taggers import TAGS, processes, sentences, tagger
 from torch import Tensor
 
-from stillery import methods
+from stillery import declare, methods
 from stillery.errors import UserError
 from stillery.losses import BatchFacts, stage_terms
 from stillery.models.family import stack_sizes
 from stillery.models.outputs import Trace
 from stillery.models.trace import trace
-from stillery.parts.divergence import DIVERGENCES
+from stillery.parts import divergence as divergences
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.train.check import check_stages
 from stillery.train.data import WordData
@@ -29,6 +29,8 @@ from stillery.train.microbatches import split_window
 from stillery.train.objective import Objective
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
+
+DIVERGENCES = declare.of_module("divergence", divergences.__name__)
 
 METHODS: dict[str, dict[str, Any]] = {
     "none": {},

@@ -16,7 +16,7 @@ from stillery import declare
 from stillery.parts._wide import wide
 from stillery.recipe import Divergence
 
-__all__ = ["DIVERGENCES", "js", "kl", "logit_mse", "per_label", "reverse_kl", "soft_ce", "tvd"]
+__all__ = ["js", "kl", "logit_mse", "per_label", "reverse_kl", "soft_ce", "tvd"]
 
 
 def _softened(student: Tensor, teacher: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
@@ -96,7 +96,3 @@ def per_label(
 def _yes_and_no(logits: Tensor) -> Tensor:
     """Outputs [batch, labels] as logits of two classes [batch * labels, 2]: sigmoid(x) is the softmax of (x, 0)."""
     return torch.stack([logits, torch.zeros_like(logits)], dim=-1).flatten(0, -2)
-
-
-DIVERGENCES = declare.of_module("divergence", __name__)
-"""The divergences of this file by their names on the command line."""

@@ -19,7 +19,6 @@ from stillery.errors import UserError
 from stillery.recipe import Clock, Pairs
 
 __all__ = [
-    "PARTITIONS",
     "all_to_one",
     "all_together",
     "block",
@@ -234,10 +233,6 @@ def together(student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
     """
     ours = tuple(range(student_layers + 1))
     return [(ours, (0, *even_layers(student_layers, teacher_layers)))]
-
-
-PARTITIONS = ("regular", "overlap", "skip-middle", "cross")
-"""How CKD-combine divides the teacher's layers into one block per student layer."""
 
 
 @declare.pairing(

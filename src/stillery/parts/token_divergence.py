@@ -28,7 +28,6 @@ from stillery.ignored import IGNORED
 from stillery.parts._wide import wide
 
 __all__ = [
-    "TOKEN_DIVERGENCES",
     "token_cross_entropy",
     "token_js",
     "token_kl",
@@ -296,7 +295,3 @@ def _hard(smoothing: float, logits: Tensor, targets: Tensor) -> Measured:
         return likely.scatter_add_(-1, place, likely.new_full((), smoothing - 1).expand(place.shape))
 
     return losses, slope
-
-
-TOKEN_DIVERGENCES = declare.of_module("token_divergence", __name__)
-"""The divergences of this file by their names on the command line."""

@@ -61,11 +61,6 @@ class Task:
     named: bool = False
     literals: bool = False
 
-    @property
-    def has_pairs(self) -> bool:
-        """Whether its examples are pairs of texts."""
-        return self.columns[0][1] is not None
-
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationTask:
