@@ -39,7 +39,18 @@ if TYPE_CHECKING:
     from stillery.jobs.prepared import Data, Prepared
     from stillery.losses import Kind as Outputs
 
-__all__ = ["Answers", "Encoding", "Finishing", "Kind", "Predicting", "Read", "Reader", "Refusal", "Scored", "Scoring"]
+__all__ = [
+    "Answers",
+    "Encoding",
+    "Finishing",
+    "Kind",
+    "Predicting",
+    "Read",
+    "Reader",
+    "Refusal",
+    "Scored",
+    "Scoring",
+]
 
 
 class MakeStudent(Protocol):
@@ -132,7 +143,7 @@ class Encoding(Protocol):
         """The same as settings, by name: to say in which of them two models differ."""
 
     def data(self, examples: Any, tokenizer: PreTrainedTokenizerBase, split: str) -> Trainable:
-        """Examples with their tokens, from the cache when they are there; says how many were cut."""
+        """Examples with their tokens, from the cache when they are there; says how many were cut (`stillery.jobs.cut_texts`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

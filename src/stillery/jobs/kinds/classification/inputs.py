@@ -70,7 +70,7 @@ class Encoding:
         return {"max_length": self.asked}
 
     def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TrainingData:
-        """Examples with their tokens, from the cache when they are there; says how many were cut."""
+        """The examples and their tokens."""
         tokens = tokens_of(examples, tokenizer, self.max_length, split)
         return TrainingData(examples=examples, tokens=tokens, pad_id=int(tokenizer.pad_token_id))
 
@@ -223,7 +223,7 @@ def check_label_options(data: DataSettings, labels: Labels | None) -> None:
 
 
 def tokens_of(examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int, split: str) -> Tokens:
-    """The tokens of one split, from the cache when they are there; says how many texts were cut."""
+    """The tokens of one split."""
     tokens = cached_tokens(examples, tokenizer, limit, f"tokenise {split}")
     if tokens.truncated:
         say_cut(

@@ -47,7 +47,7 @@ class Encoding:
         return self.reading.settings()
 
     def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TextData:
-        """Examples with their tokens, from the cache when they are there; says how many were cut."""
+        """The examples and their tokens."""
         tokens = self.reading.tokens(examples, tokenizer, split)
         return TextData(tokens=tokens, pad_id=int(tokenizer.pad_token_id), drop_start=self.drop_start)
 

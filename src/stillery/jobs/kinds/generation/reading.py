@@ -86,7 +86,7 @@ class Reading:
         check_room(tokenizer, self.form)
 
     def tokens(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> GenerationTokens:
-        """Sources and targets, from the cache when they are there; says how many were cut."""
+        """The tokens of sources and targets."""
         tokens = cached_generation_tokens(examples, tokenizer, self.form, f"tokenise {split}")
         for what, cut, limit in (("sources", tokens.cut_sources, self.max_source),
                                  ("targets", tokens.cut_targets, self.max_target)):  # fmt: skip

@@ -59,7 +59,7 @@ class Encoding:
         return {"max_length": self.asked}
 
     def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> WordData:
-        """Sentences with their tokens, from the cache when they are there; says how many words were cut."""
+        """The sentences and their tokens."""
         words = cached_words(examples, tokenizer, self.max_length, f"tokenise {split}")
         for note in words.notes(split):
             say_cut(split, note)
