@@ -17,6 +17,16 @@ from stillery import declare
 from stillery.errors import UserError
 from stillery.ignored import IGNORED
 from stillery.outputs import StackOutputs
+from stillery.pair_distances import (
+    all_at_once,
+    at_once,
+    distance_of,
+    distances_of,
+    divided,
+    flat_layers,
+    relation_heads,
+    represented,
+)
 from stillery.parts._wide import wide
 from stillery.parts.divergence import logit_mse, per_label
 from stillery.parts.mix import mixed_mask, mixup
@@ -25,15 +35,12 @@ from stillery.recipe import (
     Clock,
     CriterionBatch,
     CriterionSizes,
-    Layers,
     Match,
     Pairs,
     Prediction,
-    Representation,
     StackName,
     Stage,
     SumAndCount,
-    View,
 )
 
 __all__ = [
@@ -48,11 +55,8 @@ __all__ = [
     "StageModules",
     "StagePairs",
     "Views",
-    "flat_layers",
     "judges_of",
-    "mean_of",
     "modules_of",
-    "pair_distance",
     "stage_counts",
     "stage_pairs",
     "stage_terms",
@@ -138,19 +142,6 @@ class StageModules:
     projections: Mapping[str, nn.Module] = field(default_factory=dict)
     flows: Mapping[str, Flow] = field(default_factory=dict)
     judges: Mapping[str, nn.Module] = field(default_factory=dict)
-
-
-def flat_layers(layers: Layers) -> tuple[int, ...]:
-    """One or several layers as a tuple."""
-    return layers if isinstance(layers, tuple) else (layers,)
-
-
-def mean_of(found: Tensor | SumAndCount) -> Tensor:
-    """The mean a distance gives, or its sum divided by its count."""
-    if isinstance(found, Tensor):
-        return found
-    total, count = found
-    return total / count.clamp_min(torch.finfo(total.dtype).tiny)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -240,7 +231,7 @@ def stage_terms(
         _check_views(match, student, teacher)
         count = counts.get(match.name)
         if match.against == "student":
-            distances = _divided(_consistency(match, meeting, student, batch.mixed), count)
+            distances = divided(_consistency(match, meeting, student, batch.mixed), count)
             terms[match.name] = distances.sum() if match.over_pairs == "sum" else distances.mean()
         elif match.criterion is not None:
             terms[match.name] = _criterion_term(match, meeting, student, teacher, batch, clock, modules.judges)
@@ -269,7 +260,7 @@ def stage_counts(
             found = _consistency(match, meeting, student, mixed)
         else:
             ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
-            found = _distances(match, meeting, ours, theirs, projections.get(match.name))
+            found = distances_of(match, meeting, ours, theirs, projections.get(match.name))
         own = [one[1] for one in found if not isinstance(one, Tensor)]
         if own:
             counts[match.name] = torch.stack(own)
@@ -301,7 +292,7 @@ def _criterion_term(
     ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
     rows = [
         (
-            _represented(match.represent, ours, left, _relation_heads(theirs)).values,
+            represented(match.represent, ours, left, relation_heads(theirs)).values,
             [match.represent.extract(theirs, layer).values for layer in flat_layers(right)],
         )
         for left, right in pairs
@@ -371,108 +362,12 @@ def _match_term(
     counts: Tensor | None,
 ) -> Tensor:
     """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
-    if flow is None and counts is None and _at_once(match, pairs, projection):
-        return _all_at_once(match, student, teacher, pairs, projection)
-    distances = _divided(_distances(match, pairs, student, teacher, projection), counts)
+    if flow is None and counts is None and at_once(match, pairs, projection):
+        return all_at_once(match, student, teacher, pairs, projection)
+    distances = divided(distances_of(match, pairs, student, teacher, projection), counts)
     if flow is not None:
         return (flow(distances.detach()) * distances).sum()
     return distances.sum() if match.over_pairs == "sum" else distances.mean()
-
-
-def _divided(found: Sequence[Tensor | SumAndCount], counts: Tensor | None) -> Tensor:
-    """The means of the pairs' distances; sums are divided by the counts of the whole step, where those are known."""
-    if counts is None:
-        return torch.stack([mean_of(one) for one in found])
-    totals = torch.stack([one if isinstance(one, Tensor) else one[0] for one in found])
-    return totals / counts.to(totals.dtype).clamp_min(torch.finfo(totals.dtype).tiny)
-
-
-def _at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
-    """Whether all pairs can be measured in one go: a row per example, by a distance that declares itself row-wise."""
-    declared, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
-    return (
-        len(pairs) > 1
-        and match.represent.extract_all is not None
-        and match.combine is None
-        and declared is not None
-        and declared.rowwise
-        # A distance that compares examples with each other would mix the pairs.
-        and not (reduction is not None and reduction.together)
-        and (projection is None or hasattr(projection, "together"))
-        and all(isinstance(ours, int) and isinstance(theirs, int) for ours, theirs in pairs)
-    )
-
-
-def _all_at_once(
-    match: Match, student: StackOutputs, teacher: StackOutputs, pairs: Pairs, projection: nn.Module | None
-) -> Tensor:
-    """The distances of all pairs in one operation, on the rows of all pairs: small tensors cost as much as large ones.
-
-    All pairs have equally many rows, so the mean over the rows of all is the mean of the pairs' means.
-    """
-    assert match.represent.extract_all is not None
-    ours, theirs = zip(*pairs, strict=True)
-    values, target = match.represent.extract_all(student, ours), match.represent.extract_all(teacher, theirs)
-    if projection is not None:
-        values, target = projection.together(values, target)  # type: ignore[operator]
-    found = mean_of(_distance(match, values, target, View(values)))
-    if (match.reduction == "sum") == (match.over_pairs == "sum"):
-        return found
-    return found * len(pairs) if match.over_pairs == "sum" else found / len(pairs)
-
-
-def _distances(
-    match: Match, pairs: Pairs, student: StackOutputs, teacher: StackOutputs, projection: nn.Module | None
-) -> list[Tensor | SumAndCount]:
-    return [pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
-
-
-def pair_distance(
-    match: Match,
-    student: StackOutputs,
-    teacher: StackOutputs,
-    pair: tuple[Layers, Layers],
-    slot: int = 0,
-    projection: nn.Module | None = None,
-) -> Tensor | SumAndCount:
-    """The distance of the layers of a pair, as the match's distance gives it: a mean, or a sum and a count."""
-    ours, theirs = pair
-    view = _represented(match.represent, student, ours, _relation_heads(teacher))
-    values = view.values
-    if match.combine is not None:
-        candidates = torch.stack([match.represent.extract(teacher, layer).values for layer in flat_layers(theirs)])
-        if projection is not None:
-            values, candidates = projection(values, candidates, slot)
-        target = match.combine(values, candidates.unbind())
-    else:
-        target = _represented(match.represent, teacher, theirs, _relation_heads(teacher)).values
-        if projection is not None:
-            values, target = projection(values, target, slot)
-    return _distance(match, values, target, view)
-
-
-def _relation_heads(teacher: StackOutputs) -> int:
-    """The number of relation heads where it is the teacher's: its key heads where several heads share keys."""
-    return teacher.key_heads or teacher.heads
-
-
-def _represented(represent: Representation, stack: StackOutputs, layers: Layers, teacher_heads: int) -> View:
-    """The representation of one layer, of several at once, or of several side by side."""
-    if represent.heads == "teacher":
-        return represent.extract(stack, layers, heads=teacher_heads)
-    if represent.joint or isinstance(layers, int):
-        return represent.extract(stack, layers)
-    views = [represent.extract(stack, layer) for layer in layers]
-    return View(torch.cat([view.values for view in views], dim=-1), views[0].mask, views[0].key_mask)
-
-
-def _distance(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | SumAndCount:
-    """Call the match's distance with those of mask, reduction and key mask that it takes."""
-    options: dict[str, object] = {"mask": view.mask, "reduction": match.reduction}
-    if view.key_mask is not None:
-        options["key_mask"] = view.key_mask
-    taken = {name: value for name, value in options.items() if declare.takes(match.distance, name)}
-    return match.distance(values, target, **taken)
 
 
 def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | SumAndCount]:
@@ -486,5 +381,5 @@ def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None
     for layer, _ in pairs:
         view = match.represent.extract(student["mixed"].stack(match.stack), layer)
         target = mixed(match.represent.extract(student["plain"].stack(match.stack), layer).values)
-        found.append(_distance(match, view.values, target.detach() if match.detach else target, view))
+        found.append(distance_of(match, view.values, target.detach() if match.detach else target, view))
     return found

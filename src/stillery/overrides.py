@@ -12,7 +12,7 @@ from typing import Any
 
 from stillery import declare
 from stillery.errors import UserError
-from stillery.losses import flat_layers
+from stillery.pair_distances import flat_layers
 from stillery.parts import load
 from stillery.recipe import LEAST_STEPS, Clock, Match, Recipe, Stage, part_name
 

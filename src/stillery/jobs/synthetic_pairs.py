@@ -46,8 +46,8 @@ def run_synth(
     """Write `size` different pairs of sentences of a corpus, each of `length` tokens, more or less `tolerance` of it.
 
     Tokens are those of the tokenizer, special ones counted and padding not. The file has the columns `sentence1` and
-    `sentence2`. A pure function of the sentences, the tokenizer and the options. A file that is there already is
-    refused or, with `overwrite`, replaced once the set is whole.
+    `sentence2`. A pure function of the sentences, the tokenizer and the options, of which each is a parameter. A
+    file that is there already is refused or, with `overwrite`, replaced once the set is whole.
     """
     errors = ErrorList()
     _check(errors, size=size, tolerance=tolerance, min_words=min_words)

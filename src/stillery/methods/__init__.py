@@ -281,6 +281,8 @@ def terms(
     stage. Modules that are not given are initialised from the clock's seed, as in a run of that seed. For a model that
     generates text the labels are the targets of its trace; `stacks` and `cross_attention` are those of `on_stacks`.
 
+    It has many parameters because it stands for a whole training step, all of whose inputs may be given.
+
     >>> terms("kd", student, teacher, batch, Clock())  # doctest: +SKIP
     {'hard': tensor(0.71), 'soft': tensor(0.05)}
     """

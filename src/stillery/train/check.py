@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig
 
 from stillery.errors import ErrorList
-from stillery.losses import flat_layers
 from stillery.models.family import Sizes, kind_of, scores_are_plain, stacks_of
+from stillery.pair_distances import flat_layers
 from stillery.recipe import Clock, Match, Need, Pairs, Representation, Stage
 from stillery.similarity_pairing import unmeasured
 from stillery.train.step_plan import ModelSizes, pairs_of, rows_of, sizes_in

@@ -20,8 +20,8 @@ from torch import Tensor
 
 from stillery import declare
 from stillery.errors import UserError
-from stillery.losses import mean_of, pair_distance
 from stillery.models.outputs import Stack
+from stillery.pair_distances import mean_of, pair_distance
 from stillery.parts.distance import REDUCTIONS
 from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
 from stillery.train.data import counted

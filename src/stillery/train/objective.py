@@ -48,7 +48,8 @@ class Objective(nn.Module):
 
     `teacher` are the sizes of the teacher's one stack, or of each of its stacks; `between` are they and the student's,
     stage by stage. With `drop_start` no layers are matched where a decoder starts with its padding token. The labels'
-    loss of an example is multiplied by the weight its class has in `class_weights`.
+    loss of an example is multiplied by the weight its class has in `class_weights`. What a run
+    knows of its losses is all given here, so that a step needs no more than its batch and its plan.
     """
 
     class_weights: Tensor | None

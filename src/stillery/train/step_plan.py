@@ -11,9 +11,10 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import get_args
 
-from stillery.losses import Between, flat_layers
+from stillery.losses import Between
 from stillery.models.family import Sizes
 from stillery.models.outputs import Wanted
+from stillery.pair_distances import flat_layers
 from stillery.recipe import Clock, Layers, Match, Pairs, StackName, Stage
 from stillery.train.denominator import Denominator, rows_of
 

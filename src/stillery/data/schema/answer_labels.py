@@ -71,7 +71,10 @@ def classification(
     encoding: str | None = None,
     skip_empty: bool = False,
 ) -> Schema:
-    """How files of labelled texts are read: columns may be named, `labels` are a model's; None is inferred."""
+    """How files of labelled texts are read: columns may be named, `labels` are a model's; None is inferred.
+
+    One parameter for each option of the command line about such files.
+    """
     return Schema(
         inputs=(TEXT, TEXT_PAIR),
         answer=LabelAnswers(

@@ -143,7 +143,7 @@ class Encoding(Protocol):
         """The same as settings, by name: to say in which of them two models differ."""
 
     def data(self, examples: Any, tokenizer: PreTrainedTokenizerBase, split: str) -> Trainable:
-        """Examples with their tokens, from the cache when they are there; says how many were cut (`stillery.jobs.cut_texts`)."""
+        """Examples with their tokens, from the cache when they are there; says how many were cut (`jobs.cut_texts`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -17,7 +17,7 @@ import torch
 from accelerate import Accelerator
 from torch import Tensor
 
-from stillery.losses import flat_layers
+from stillery.pair_distances import flat_layers
 from stillery.progress import detail, say
 from stillery.train.cuda.capture import first_line, recorded
 from stillery.train.microbatches import MicroBatch

@@ -10,8 +10,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from stillery.losses import flat_layers
 from stillery.models.outputs import Stack, Trace, Wanted
+from stillery.pair_distances import flat_layers
 from stillery.parts import represent
 from stillery.parts._wide import wide
 from stillery.train.step_plan import Needs, StepPlan
