@@ -107,7 +107,7 @@ def test_a_generator_on_a_terminal_of_80_columns(tmp_path: Path) -> None:
     speed = f"{cost['texts_per_second']:.1f} texts a second, {cost['generation_speedup']:.2f}x the teacher's"
     assert f"{speed} (2 beams, batches of 6)" in said and "teacher's speed" not in said
     assert cost["speedup"] > 0 and cost["latency_ms"] > 0
-    assert speed in (run / "student" / "README.md").read_text()
+    assert speed in (run / "README.md").read_text()
 
 
 def test_how_much_is_said(command, tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ def test_finetune_writes_a_run_folder(command, make_bert, reviews, tmp_path):
     assert COST - {"speedup"} <= found["cost"].keys()
     assert config(out)["id2label"] == {"0": "negative", "1": "positive"}
     assert pq.read_table(out / "predictions.parquet").column_names == ["id", "label", "prediction", "probabilities"]
-    *_, model, load = done.out.splitlines()
+    *_, model, load = done.out.partition("next:\n")[0].splitlines()
     assert (model, load) == (f"model: {out}", f'AutoModelForSequenceClassification.from_pretrained("{out}")')
 
 

@@ -30,6 +30,10 @@ FEW = 10
 """A split of fewer examples is warned about: the 95% interval of an accuracy is then 50 points wide or more."""
 
 
+_SIZES = "split by"
+"""In a note on the data that says no more than the sizes of its splits."""
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """A run with everything loaded and checked, ready to train.
@@ -105,9 +109,9 @@ class Prepared:
 
     def details(self) -> list[str]:
         """How it was decided: splits, the start of the weights, teachers and layers that meet."""
-        splits, what = self.read.splits, "student" if self.teacher else "model"
+        what = "student" if self.teacher else "model"
         lines = [
-            *([f"data: {splits.note}"] if splits.note else []),
+            *(f"data: {note}" for note in self._notes_of_data() if _SIZES in note),
             *(self.said_origin(what) if self.starts is None else [_TO_BE_TRIED]),
         ]
         if self.layers_teacher is not None:
@@ -131,6 +135,7 @@ class Prepared:
             f"data: {splits.source}, {len(splits.train)} train, {len(splits.dev)} dev{test} examples, "
             f"{self.kind.summary(self.read)}"
         ]
+        lines += [f"data: {note}" for note in self._notes_of_data() if _SIZES not in note]
         few = {"dev": splits.dev, "test": splits.test}
         named = [f"{name} has {_counted(len(some))}" for name, some in few.items() if some and len(some) < FEW]
         if named:
@@ -141,6 +146,10 @@ class Prepared:
         if self.texts is not None:
             lines.append(f"data: {self.texts.source}, {len(self.texts)} texts for the hidden-state stage")
         return lines
+
+    def _notes_of_data(self) -> list[str]:
+        """How the splits were made, and which rows were left out, drawn or changed."""
+        return [note for note in self.read.splits.note.split("; ") if note]
 
     def said_origin(self, what: str = "student") -> list[str]:
         """Where the weights come from, and why, in words."""
