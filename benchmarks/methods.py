@@ -23,10 +23,10 @@ from stillery.losses import Mixed
 from stillery.models.family import sizes
 from stillery.parts.transport import Transport
 from stillery.recipe import Clock
-from stillery.train.check import check_stages
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
 from stillery.train.optimiser import adamw
+from stillery.train.recipe_checks import check_stages
 from stillery.train.teacher import LiveTeacher
 
 

@@ -59,8 +59,8 @@ def prepare(folder: Path) -> None:
     """Write the film reviews and MiniLM's tokenizer, which has BERT's vocabulary, unless they are there."""
     if (folder / "tokenizer").is_dir():
         return
-    from stillery.data.tasks.load import load_task
-    from stillery.models.load import load_tokenizer
+    from stillery.data.tasks.load_task import load_task
+    from stillery.models.load_model import load_tokenizer
 
     train = load_task("rotten-tomatoes").train
     order = np.random.default_rng(0).permutation(len(train["text"]))
@@ -124,7 +124,7 @@ def _teacher(shape: Shape, tokenizer: Path, place: Path) -> None:
     torch.manual_seed(0)
     named = {"id2label": dict(enumerate(LABELS)), "label2id": {label: number for number, label in enumerate(LABELS)}}
     if shape.model is not None:
-        from stillery.models.locate import model_folder
+        from stillery.models.model_folder import model_folder
 
         model = AutoModelForSequenceClassification.from_pretrained(model_folder(shape.model), **named)
     else:

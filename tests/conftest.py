@@ -13,8 +13,8 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, BertConfig, PreTrainedTokenizerBase
 
-from stillery.data.tasks.load import load_task
-from stillery.models.load import load_tokenizer
+from stillery.data.tasks.load_task import load_task
+from stillery.models.load_model import load_tokenizer
 
 # The sizes of the models are so small that more threads only get in each other's way.
 torch.set_num_threads(1)

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from stillery.data.tasks.load import GENERATION_TASKS, TASKS
+from stillery.data.tasks.load_task import GENERATION_TASKS, TASKS
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import pytest
 from csv_files import read_csv, write_csv
 from transformers import PreTrainedTokenizerBase
 
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.jobs.synthetic_pairs import run_synth
 
 

@@ -22,7 +22,7 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from stillery.models.load import load_classifier
+from stillery.models.load_model import load_classifier
 
 Save = Callable[..., Path]
 Command = Callable[..., Any]

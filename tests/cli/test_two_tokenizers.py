@@ -30,7 +30,7 @@ from transformers import (
 )
 
 import stillery
-from stillery.models.load import load_classifier, load_encoder
+from stillery.models.load_model import load_classifier, load_encoder
 from stillery.models.student import build_from_checkpoint
 
 Command = Callable[..., Any]

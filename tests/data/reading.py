@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from stillery.data.schema import load as reader
+from stillery.data.schema import load_splits as reader
 from stillery.data.schema.answer_labels import classification
 from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.columns import Columns, find

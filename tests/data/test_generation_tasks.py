@@ -13,7 +13,7 @@ from glue_slices import write_parquet, write_tsv
 from stillery.data.schema.answer_texts import references_of
 from stillery.data.schema.examples import Examples, columns_of
 from stillery.data.tasks.glue_as_text import GLUE_FORMATS, glue_as_text, label_words
-from stillery.data.tasks.load import (
+from stillery.data.tasks.load_task import (
     GENERATION_TASKS,
     TASKS,
     find_task,

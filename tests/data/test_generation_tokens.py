@@ -16,7 +16,7 @@ from stillery.data.tokens.encode_generation import GenerationFormat, end_of, pro
 from stillery.data.tokens.token_cache import cached_generation_tokens, generation_token_key
 from stillery.errors import UserError
 from stillery.evaluation.generate import Decoding, generate_ids
-from stillery.models.inputs import accepted_inputs, targets_of
+from stillery.models.model_inputs import accepted_inputs, targets_of
 
 START, END, LINE, COLON, ANSWER = 1, 2, 4, 5, 7
 KINDS = {"t5": "encoder-decoder", "bart": "encoder-decoder", "gpt2": "decoder", "llama": "decoder"}

@@ -16,7 +16,7 @@ from stillery.data.schema.answer import Rows, Selected, rows_by_table
 from stillery.data.schema.columns import Columns
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.load_splits import load, load_inputs, load_to_score
 from stillery.data.schema.new_texts import open_texts
 from stillery.data.schema.roles import Role, Schema
 from stillery.data.schema.table import Table

@@ -8,7 +8,7 @@ from glue_slices import write_parquet
 
 from stillery.data.schema.label_mapping import map_labels, merged
 from stillery.data.schema.labels import Labels
-from stillery.data.tasks.load import TASKS, load_task
+from stillery.data.tasks.load_task import TASKS, load_task
 from stillery.errors import UserError
 from stillery.evaluation.metrics import difference, interval, score
 

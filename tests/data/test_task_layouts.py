@@ -9,7 +9,7 @@ import pytest
 from glue_slices import write_official, write_parquet, write_tsv
 
 from stillery.data.schema.labels import Labels
-from stillery.data.tasks.load import TASKS, load_task, load_task_test, load_task_to_score
+from stillery.data.tasks.load_task import TASKS, load_task, load_task_test, load_task_to_score
 from stillery.errors import UserError
 
 GLUE = ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte")

@@ -15,8 +15,8 @@ import pytest
 from glue_slices import write_parquet, write_tsv
 from huggingface_hub import try_to_load_from_cache
 
-from stillery.data.tasks.load import TASKS, load_task, load_task_to_score
-from stillery.data.tasks.locate import download, find_local
+from stillery.data.tasks.load_task import TASKS, load_task, load_task_to_score
+from stillery.data.tasks.task_files import download, find_local
 from stillery.errors import UserError
 
 COMMIT = "bcdcba79d07bc864c1c254ccfcedcce55bcc9a8c"

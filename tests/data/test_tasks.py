@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from stillery.data.schema.labels import Labels
-from stillery.data.tasks.load import TASKS, load_task
+from stillery.data.tasks.load_task import TASKS, load_task
 from stillery.errors import UserError
 
 

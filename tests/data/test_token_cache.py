@@ -16,7 +16,7 @@ from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.token_cache import cached_tokens, token_key
 from stillery.jobs.kinds.classification.inputs import tokens_of
-from stillery.models.load import load_tokenizer
+from stillery.models.load_model import load_tokenizer
 
 ROWS = 120
 HIT = "read from the cache"

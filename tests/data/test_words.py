@@ -23,7 +23,7 @@ from transformers import (
 from stillery.data.tokens.encode_words import WordTokens, first_piece_labels, refuse_slow, tokenise_words
 from stillery.data.tokens.word_batches import collate_words
 from stillery.errors import UserError
-from stillery.models.load import load_encoder, load_tokenizer
+from stillery.models.load_model import load_encoder, load_tokenizer
 
 
 def lists(sentences: list[list[str]]) -> pa.Array:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from stillery.data.tasks.load import TASKS
+from stillery.data.tasks.load_task import TASKS
 from stillery.errors import UserError
 from stillery.evaluation.average import STYLES, average
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from stillery.data.tasks.load import TASKS
+from stillery.data.tasks.load_task import TASKS
 from stillery.errors import UserError
 from stillery.evaluation.submission import write_submission
 

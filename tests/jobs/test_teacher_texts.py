@@ -20,7 +20,7 @@ from stillery.jobs.config.settings import DataSettings, GenerationSettings
 from stillery.jobs.kinds.generation import teacher_texts as room
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.kinds.generation.teacher_texts import teacher_texts
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.verbosity import Verbosity, verbosity_as
 
 END, LONGEST = 2, 8

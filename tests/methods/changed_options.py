@@ -10,7 +10,7 @@ from fixed_traces import Case
 from torch import Tensor
 
 from stillery import methods
-from stillery.models.outputs import Trace
+from stillery.models.wanted_outputs import Trace
 from stillery.parts import mix
 from stillery.recipe import Clock, Need
 

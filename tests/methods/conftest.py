@@ -7,13 +7,13 @@ import pytest
 import torch
 from real_teacher import RealTeacher
 
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import tokenise
 from stillery.losses import Mixed
 from stillery.models.family import sizes
-from stillery.models.load import load_classifier
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import load_classifier
+from stillery.models.wanted_outputs import Wanted
 from stillery.train.objective import Needs
 from stillery.train.teacher import LiveTeacher
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from stillery import methods
 from stillery.losses import Between, Mixed, judges_of, modules_of
-from stillery.models.outputs import Stack, Trace
+from stillery.models.wanted_outputs import Stack, Trace
 from stillery.recipe import Clock, Stage
 
 LENGTHS = (7, 4, 2)

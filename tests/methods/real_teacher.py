@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from stillery.data.tokens.batches import Batch
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded
-from stillery.models.outputs import Trace
+from stillery.models.load_model import Loaded
+from stillery.models.wanted_outputs import Trace
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from scipy.optimize import linprog
 from stillery import methods
 from stillery.data.tokens.batches import Batch
 from stillery.models.family import sizes
-from stillery.models.load import load_classifier
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import load_classifier
 from stillery.models.student import StudentShape, build, student_sizes
+from stillery.models.wanted_outputs import Wanted
 from stillery.parts.transport import Transport, transport_plan
 from stillery.recipe import Clock
 from stillery.train.microbatches import MicroBatch

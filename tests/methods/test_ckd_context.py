@@ -83,7 +83,7 @@ def test_words_farther_than_the_window_do_not_meet() -> None:
     """Of a text of 30 words only those within 10 of each other make angles; numpy agrees."""
     import torch
 
-    from stillery.models.outputs import Stack
+    from stillery.models.wanted_outputs import Stack
     from stillery.parts import distance, represent_relations
 
     made = torch.Generator().manual_seed(0)

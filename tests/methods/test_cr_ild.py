@@ -33,9 +33,9 @@ from scipy.optimize import linprog
 from stillery import methods
 from stillery.errors import UserError
 from stillery.losses import Mixed
-from stillery.models.load import load_classifier
-from stillery.models.outputs import Stack, Trace, Wanted
+from stillery.models.load_model import load_classifier
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Stack, Trace, Wanted
 from stillery.outputs import StackOutputs
 from stillery.parts.mix import draw, mixed_mask, mixup
 from stillery.recipe import Clock

@@ -36,7 +36,7 @@ from transformers import (
     XLMRobertaConfig,
 )
 
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 
 Make = Callable[..., PreTrainedModel]
 Save = Callable[[str, PreTrainedModel], Path]

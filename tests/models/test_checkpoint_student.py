@@ -11,7 +11,7 @@ import torch
 from transformers import AutoModel, PreTrainedTokenizerBase
 
 from stillery.errors import UserError
-from stillery.models.load import Loaded, check_same_tokenizer, load_classifier, load_encoder
+from stillery.models.load_model import Loaded, check_same_tokenizer, load_classifier, load_encoder
 from stillery.models.student import build_from_checkpoint
 from stillery.models.trace import trace
 

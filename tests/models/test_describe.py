@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from stillery.models.describe import describe
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 
 VOCABULARY = 30522
 

@@ -23,8 +23,8 @@ from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.head import reuse_head
-from stillery.models.inputs import accepted_inputs
-from stillery.models.load import Loaded, fingerprint, load_classifier
+from stillery.models.load_model import Loaded, fingerprint, load_classifier
+from stillery.models.model_inputs import accepted_inputs
 from stillery.models.student import build
 from stillery.models.trace import trace
 

@@ -19,7 +19,7 @@ from stillery.models.family import (
     sizes,
     stacks_of,
 )
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.stack_layout import GENERATORS
 
 

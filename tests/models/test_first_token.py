@@ -10,10 +10,10 @@ import torch
 from torch import Tensor, nn
 from transformers import PreTrainedModel
 
-from stillery.models.inputs import accepted_inputs
-from stillery.models.load import Loaded
-from stillery.models.outputs import Trace, Wanted
+from stillery.models.load_model import Loaded
+from stillery.models.model_inputs import accepted_inputs
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Trace, Wanted
 
 DEPTH, INNER = 4, 48
 

@@ -21,11 +21,11 @@ from stillery.models.generator_student import (
     generator_sizes,
 )
 from stillery.models.importance import measure
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.option_words import LAYER_CHOICES
-from stillery.models.outputs import Wanted
 from stillery.models.student import Student, StudentShape
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 
 BIAS = "relative_attention_bias"
 

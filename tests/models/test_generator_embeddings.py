@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
 from stillery.errors import UserError
 from stillery.models.family import layer_modules, stacks_of
 from stillery.models.generator_student import build_generator, generator_sizes, is_tied
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.student import Student, StudentShape
 from stillery.models.trace import trace
 

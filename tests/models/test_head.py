@@ -13,7 +13,7 @@ from transformers import DebertaV2Config
 from stillery.errors import UserError
 from stillery.models.family import family_of, sizes
 from stillery.models.head import choose_head, reuse_head
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.projected_head import Head, folded, head_of
 from stillery.models.student import build
 from stillery.models.trace import trace

@@ -18,7 +18,7 @@ from stillery.models.describe import describe
 from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, load_student, reuse_head
-from stillery.models.load import Loaded, load_classifier, load_encoder
+from stillery.models.load_model import Loaded, load_classifier, load_encoder
 from stillery.models.projected_head import Head, exported_parameters, folded, head_of, is_custom
 from stillery.models.student import build
 from stillery.models.trace import trace

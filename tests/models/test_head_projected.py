@@ -15,7 +15,7 @@ from stillery.errors import UserError
 from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
-from stillery.models.load import Loaded, load_classifier
+from stillery.models.load_model import Loaded, load_classifier
 from stillery.models.projected_head import exported_parameters, folded, head_of, is_custom
 from stillery.models.student import build
 from stillery.models.trace import trace

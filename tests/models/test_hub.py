@@ -19,7 +19,7 @@ READ = """
 import sys
 from stillery.errors import UserError
 from stillery.models.hub import fetch_weights
-from stillery.models.locate import model_folder
+from stillery.models.model_folder import model_folder
 for name in sys.argv[1:]:
     try:
         folder = model_folder(name)

@@ -13,9 +13,9 @@ from transformers import AutoModel, PreTrainedModel
 
 from stillery.models.family import layer_modules, layout_of, sizes, stacks_of
 from stillery.models.importance import Importance, measure
-from stillery.models.load import Loaded
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import Loaded
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 
 
 @torch.no_grad()

@@ -21,8 +21,8 @@ from transformers import XLNetConfig
 
 from stillery.errors import UserError
 from stillery.models.describe import describe
-from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_tokenizer
-from stillery.models.locate import PACKAGED, model_folder
+from stillery.models.load_model import Loaded, fingerprint, load_classifier, load_encoder, load_tokenizer
+from stillery.models.model_folder import PACKAGED, model_folder
 
 VOCABULARY = 30522
 LOADERS: list[Callable[[str], Any]] = [load_classifier, load_encoder, describe]
@@ -322,7 +322,7 @@ def test_a_hub_name_without_a_connection(tmp_path: Path) -> None:
     code = """
 import sys
 from stillery.errors import UserError
-from stillery.models.load import load_classifier
+from stillery.models.load_model import load_classifier
 for name in sys.argv[1:]:
     try:
         load_classifier(name)

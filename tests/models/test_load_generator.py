@@ -27,7 +27,7 @@ from stillery.errors import UserError
 from stillery.models.describe import describe
 from stillery.models.export import export
 from stillery.models.generator_student import build_generator, generator_sizes
-from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_generator, model_kind
+from stillery.models.load_model import Loaded, fingerprint, load_classifier, load_encoder, load_generator, model_kind
 from stillery.models.student import StudentShape
 
 VOCABULARY = 30528  # a few more than the tokenizer: AutoTokenizer gives some families a token of their own

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stillery.models.family import layer_modules, sizes, stacks_of
-from stillery.models.load import Loaded
-from stillery.models.outputs import Trace, Wanted
+from stillery.models.load_model import Loaded
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Trace, Wanted
 
 
 def stopped(model: PreTrainedModel, inputs: Mapping[str, Tensor], **wanted: Wanted) -> tuple[Trace, int]:

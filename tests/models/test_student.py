@@ -12,7 +12,7 @@ from torch import Tensor
 
 from stillery.errors import UserError
 from stillery.models.family import Sizes, sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.student import Student, StudentShape, build, choose_layers, student_sizes
 from stillery.models.trace import trace
 

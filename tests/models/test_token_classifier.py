@@ -21,12 +21,19 @@ from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.head import choose_head, load_student, reuse_head
 from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.importance import measure
-from stillery.models.load import Loaded, fingerprint, load_classifier, load_encoder, load_head, load_token_classifier
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import (
+    Loaded,
+    fingerprint,
+    load_classifier,
+    load_encoder,
+    load_head,
+    load_token_classifier,
+)
 from stillery.models.projected_head import Head, exported_parameters, final_linear, folded, head_of, is_custom
 from stillery.models.similarity import layer_means
 from stillery.models.student import StudentShape, build, build_from_checkpoint, student_sizes
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 
 TAGS = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
 VOCABULARY = 30522

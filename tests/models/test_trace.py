@@ -10,8 +10,8 @@ from torch import Tensor
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from stillery.models.family import family_of
-from stillery.models.inputs import accepted_inputs
-from stillery.models.load import Loaded, load_classifier
+from stillery.models.load_model import Loaded, load_classifier
+from stillery.models.model_inputs import accepted_inputs
 from stillery.models.trace import trace
 
 

@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from stillery.models.family import family_of
-from stillery.models.inputs import accepted_inputs
-from stillery.models.load import Loaded
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import Loaded
+from stillery.models.model_inputs import accepted_inputs
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 from stillery.parts import represent_relations as relations
 
 

@@ -13,16 +13,16 @@ import pytest
 import torch
 from torch import Tensor
 
-from stillery.models.load import Loaded
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import Loaded
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 
 FAMILIES = ("t5", "bart", "gpt2", "llama")
 
 CHILD = """
 import json, sys, torch
 from transformers import AutoModelForCausalLM, AutoModelForSeq2SeqLM
-from stillery.models.outputs import Wanted
+from stillery.models.wanted_outputs import Wanted
 from stillery.models.trace import trace
 ids = torch.tensor([[5, 6, 7, 8]])
 inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "labels": ids}

@@ -10,10 +10,10 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
-from stillery.models.inputs import accepted_inputs
-from stillery.models.load import Loaded
-from stillery.models.outputs import Stack, Wanted
+from stillery.models.load_model import Loaded
+from stillery.models.model_inputs import accepted_inputs
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Stack, Wanted
 from stillery.parts import distance
 from stillery.parts import represent_relations as relations
 

@@ -10,7 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 
 from stillery.models.attention import unread_masks
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.trace import trace
 
 

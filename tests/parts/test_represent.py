@@ -9,7 +9,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from stillery.models.outputs import Stack
+from stillery.models.wanted_outputs import Stack
 from stillery.parts import distance, represent
 from stillery.parts import represent_relations as relations
 from stillery.recipe import Representation, View

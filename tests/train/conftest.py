@@ -11,12 +11,12 @@ import torch
 from transformers import PreTrainedModel
 
 from stillery.data.schema.examples import Examples
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.data.tokens.batches import Batch
 from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.models.family import Sizes, sizes
-from stillery.models.load import Loaded, load_classifier
+from stillery.models.load_model import Loaded, load_classifier
 from stillery.models.student import StudentShape, build, student_sizes
 from stillery.train.loop import TrainingData
 

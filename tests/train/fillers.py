@@ -20,15 +20,15 @@ import numpy as np
 import torch
 
 from stillery.data.cache.folder import Cache
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.data.tokens.encode import tokenise
-from stillery.models.load import Loaded, load_classifier
+from stillery.models.load_model import Loaded, load_classifier
 from stillery.progress import console
-from stillery.train.data import TrainingData
 from stillery.train.loop import accelerator_for
 from stillery.train.teacher import LiveTeacher
 from stillery.train.teacher_cache.cache import TeacherCache
 from stillery.train.teacher_cache.contents import CachedArray
+from stillery.train.trainable import TrainingData
 
 LOGITS, FIRST, MEAN = CachedArray("logits"), CachedArray("first"), CachedArray("mean")
 KD, PKD, RAIL, LAYERS = (

@@ -15,16 +15,16 @@ from stillery.data.schema.examples import Examples
 from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.trace import Trace
 from stillery.parts import distance, load, pair, represent
 from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
-from stillery.train.check import check_stages
 from stillery.train.denominator import rows_of
 from stillery.train.loop import TrainingData
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
+from stillery.train.recipe_checks import check_stages
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]

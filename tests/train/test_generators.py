@@ -18,17 +18,17 @@ from stillery import declare, methods
 from stillery.errors import UserError
 from stillery.losses import BatchFacts, Mixed, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.outputs import Wanted
+from stillery.models.wanted_outputs import Wanted
 from stillery.overrides import Switches, switched
 from stillery.parts import divergence as divergences
 from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Prediction, Recipe, Stage
 from stillery.stacks import on_stacks
 from stillery.train import checkpoint
-from stillery.train.check import check_stages
+from stillery.train.forward_pass import outputs_of
 from stillery.train.loop import Sources, accelerator_for, train
 from stillery.train.optimiser import adamw
-from stillery.train.outputs import outputs_of
+from stillery.train.recipe_checks import check_stages
 from stillery.train.settings import Training
 from stillery.train.step_plan import pairs_of
 from stillery.train.teacher import LiveTeacher

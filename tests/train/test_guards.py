@@ -17,7 +17,7 @@ from transformers import PreTrainedModel
 from stillery import methods
 from stillery.data.tokens.collate import collate
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.parts import distance, divergence, pair, project, represent
 from stillery.parts.project import Projection
 from stillery.recipe import Clock, Match, Prediction, Stage

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from stillery import methods
 from stillery.errors import Stopped
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.parts import distance, pair, represent
 from stillery.recipe import Match, Stage
 from stillery.train.loop import Monitoring, Outcome, Sources, TrainingData, accelerator_for, train

@@ -19,14 +19,14 @@ from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import Loaded
+from stillery.models.wanted_outputs import Wanted
 from stillery.parts import distance, pair, represent
 from stillery.parts import represent_relations as relations
 from stillery.recipe import Clock, Match, Representation, Stage
-from stillery.train.check import check_stages
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Needs, Objective
+from stillery.train.recipe_checks import check_stages
 from stillery.train.teacher import LiveTeacher
 
 StudentOf = Callable[..., PreTrainedModel]

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from stillery.train.schedule import learning_rate, stage_lengths
+from stillery.train.learning_rate import learning_rate, stage_lengths
 
 
 def test_rate_rises_then_falls_and_every_step_counts() -> None:

@@ -13,7 +13,7 @@ from scipy.special import expit
 from stillery import declare, methods
 from stillery.data.tokens.collate import collate
 from stillery.errors import ErrorList
-from stillery.jobs.recipe import check_one_class
+from stillery.jobs.chosen_recipe import check_one_class
 from stillery.models.trace import trace
 from stillery.parts import divergence as divergences
 from stillery.parts.divergence import kl, logit_mse, per_label

@@ -24,7 +24,7 @@ from stillery.data.tokens.batches import padded_to
 from stillery.data.tokens.encode import tokenise
 from stillery.errors import Stopped
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.recipe import Clock
 from stillery.train import checkpoint
 from stillery.train import deferred_losses as telling

@@ -14,13 +14,13 @@ from stillery.data.tokens.batches import Batch
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes, sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.overrides import Switches, switched
 from stillery.parts import divergence, pair
 from stillery.recipe import Clock, Recipe
-from stillery.train.check import check_stages
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Objective
+from stillery.train.recipe_checks import check_stages
 from stillery.train.teacher import LiveTeacher
 from stillery.words import words
 

@@ -18,17 +18,17 @@ from stillery import declare, methods
 from stillery.errors import UserError
 from stillery.losses import BatchFacts, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.outputs import Trace
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Trace
 from stillery.parts import divergence as divergences
 from stillery.recipe import Clock, Prediction, Recipe, Stage
-from stillery.train.check import check_stages
-from stillery.train.data import WordData
 from stillery.train.loop import Sources, accelerator_for, train
 from stillery.train.microbatches import split_window
 from stillery.train.objective import Objective
+from stillery.train.recipe_checks import check_stages
 from stillery.train.settings import Training
 from stillery.train.teacher import LiveTeacher
+from stillery.train.trainable import WordData
 
 DIVERGENCES = declare.of_module("divergence", divergences.__name__)
 

@@ -12,7 +12,7 @@ from stillery import methods
 from stillery.data.tokens.batches import Batch
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.trace import trace
 from stillery.overrides import Switches, switched
 from stillery.recipe import Clock

@@ -11,7 +11,7 @@ from transformers import AutoModelForTokenClassification, BertConfig, PreTrained
 
 from stillery.data.tokens.encode import Tokens
 from stillery.data.tokens.encode_words import WordTokens, first_piece_labels
-from stillery.train.data import WordData
+from stillery.train.trainable import WordData
 
 PAD, VOCABULARY, TAGS = 0, 40, 5
 

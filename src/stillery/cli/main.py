@@ -21,8 +21,8 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
-from stillery.cli.saying import saying
 from stillery.cli.tasks import tasks
+from stillery.cli.verbosity_options import saying
 from stillery.errors import Interrupted, Stopped, UserError
 from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
 from stillery.lines import width_of, wrapped

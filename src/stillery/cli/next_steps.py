@@ -74,7 +74,7 @@ def _options(*groups: DataSettings | GenerationSettings | SearchSettings, only: 
 def _half_as_deep(result: Result) -> list[str]:
     """A student of half the layers."""
     from stillery.models.family import sizes, stacks_of
-    from stillery.models.load import read_config
+    from stillery.models.load_model import read_config
 
     config = read_config(str(result.student))
     stacks = stacks_of(config)

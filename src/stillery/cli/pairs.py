@@ -140,7 +140,7 @@ def _of_models(request: _Request) -> Found:
 def _of_depths(request: _Request) -> Found:
     """The same where only depths and a kind are given."""
     from stillery.errors import UserError
-    from stillery.jobs.recipe import chosen_recipe
+    from stillery.jobs.chosen_recipe import chosen_recipe
     from stillery.similarity_pairing import asks
     from stillery.stacks import on_stacks
 

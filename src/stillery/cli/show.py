@@ -35,7 +35,7 @@ def load_line(folder: object, *, custom_head: bool = False, writes: str | None =
     if custom_head:
         return f'stillery.models.head.load_student("{folder}")'
     from stillery.models.head_type import SEQUENCE, head_in
-    from stillery.models.load import read_config
+    from stillery.models.load_model import read_config
 
     head = head_in(read_config(str(folder)).architectures) or SEQUENCE
     return f'AutoModel{head.ending}.from_pretrained("{folder}")'

@@ -8,8 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from stillery.cli.panels import Command, Group
-from stillery.cli.saying import saying
 from stillery.cli.synth import synth
+from stillery.cli.verbosity_options import saying
 from stillery.lines import listed, show
 from stillery.verbosity import Verbosity, verbosity
 

@@ -19,7 +19,7 @@ from transformers import PreTrainedModel
 from stillery.errors import UserError
 from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.models.family import kind_of
-from stillery.models.inputs import accepted_inputs
+from stillery.models.model_inputs import accepted_inputs
 
 __all__ = ["cost", "flops_per_example", "latencies_ms", "latency_ms", "megabytes", "parameters"]
 

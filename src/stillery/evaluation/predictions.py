@@ -21,7 +21,7 @@ from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.evaluation.metrics import predicted
-from stillery.models.inputs import accepted_inputs
+from stillery.models.model_inputs import accepted_inputs
 from stillery.progress import track
 
 __all__ = ["named_sets", "predict_logits", "probabilities", "write_predictions"]

@@ -17,7 +17,7 @@ from stillery.data.tokens.encode_words import WordTokens
 from stillery.data.tokens.word_batches import collate_words
 from stillery.errors import UserError
 from stillery.evaluation.inference_mode import device_of, evaluating
-from stillery.models.inputs import accepted_inputs
+from stillery.models.model_inputs import accepted_inputs
 from stillery.progress import track
 
 __all__ = ["NO_TAG", "predict_words", "predicted_tags", "tag_names", "write_tags"]

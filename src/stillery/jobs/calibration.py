@@ -8,7 +8,7 @@ from torch import Tensor
 from transformers import PreTrainedConfig
 
 from stillery.models.importance import Importance, measure
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import bar, quiet
 
 __all__ = ["AT_ONCE", "TEXTS", "TOKENS", "Calibration", "Inputs", "needs_importance", "spread"]

@@ -19,7 +19,7 @@ from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import names_only, places, shortened
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.models.family import sizes, stacks_of
-from stillery.models.locate import PACKAGED
+from stillery.models.model_folder import PACKAGED
 from stillery.models.option_words import STARTS
 
 __all__ = ["Facts", "card", "layer_counts"]

@@ -13,7 +13,7 @@ from stillery.evaluation.inference_mode import device_of
 from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import quiet
 from stillery.train.validation import Scores
 

@@ -9,6 +9,14 @@ from pathlib import Path
 from transformers import PreTrainedTokenizerBase
 
 from stillery import methods
+from stillery.jobs.chosen_recipe import (
+    check_learns,
+    check_steps,
+    check_supplementary,
+    chosen_recipe,
+    on_supplementary,
+    with_another_teacher,
+)
 from stillery.jobs.config.resolved import resolved_method, resolved_student
 from stillery.jobs.config.run_file import trained_length
 from stillery.jobs.config.settings import Asked, Distill
@@ -28,22 +36,14 @@ from stillery.jobs.prepare import (
     tracks,
 )
 from stillery.jobs.prepared import Prepared
-from stillery.jobs.recipe import (
-    check_learns,
-    check_steps,
-    check_supplementary,
-    chosen_recipe,
-    on_supplementary,
-    with_another_teacher,
-)
 from stillery.jobs.run import carry_out
 from stillery.jobs.student_start import first_student, fixed_start
 from stillery.models.family import stack_sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.student import Student
 from stillery.recipe import Clock, Pairs, Recipe, Stage
 from stillery.similarity_pairing import asks
-from stillery.train.check import check_stages
+from stillery.train.recipe_checks import check_stages
 from stillery.train.step_plan import pairs_of, sizes_in
 
 __all__ = ["prepare_distill", "run_distill"]

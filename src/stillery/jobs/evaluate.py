@@ -19,7 +19,7 @@ from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.kinds.refuse import refuse
 from stillery.jobs.output_paths import check_file, check_folder, check_new
 from stillery.jobs.trained_on import warn_of_seen
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import say
 from stillery.setting import option_name
 

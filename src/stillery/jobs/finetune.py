@@ -26,7 +26,7 @@ from stillery.jobs.prepared import Prepared
 from stillery.jobs.restarts import until_it_learns
 from stillery.jobs.run import carry_out
 from stillery.lines import listed
-from stillery.models.load import fingerprint
+from stillery.models.load_model import fingerprint
 from stillery.recipe import Stage
 
 __all__ = ["prepare_finetune", "run_finetune"]

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from stillery.jobs.chosen_recipe import recipe_fingerprint
 from stillery.jobs.config.settings import StudentSettings
-from stillery.jobs.recipe import recipe_fingerprint
 from stillery.models.fingerprint import weights_fingerprint
-from stillery.models.load import fingerprint
+from stillery.models.load_model import fingerprint
 from stillery.models.option_words import STARTS
 
 if TYPE_CHECKING:

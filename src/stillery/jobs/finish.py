@@ -17,13 +17,13 @@ from stillery.jobs.prepared import Data, Prepared
 from stillery.jobs.result import Result
 from stillery.jobs.run_folder import mark_finished
 from stillery.models.export import export
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.projected_head import folded
 from stillery.progress import say
 from stillery.train.checkpoint import discard
-from stillery.train.data import Trainable
 from stillery.train.guards import ONE_ANSWER
 from stillery.train.loop import Outcome
+from stillery.train.trainable import Trainable
 
 __all__ = ["Result", "finish"]
 

@@ -16,7 +16,7 @@ from stillery.jobs.config.settings import Asked, DataSettings, Distill
 from stillery.jobs.output_paths import check_file, check_folder
 from stillery.jobs.overwrite import check_replaceable
 from stillery.jobs.run_folder import check_place
-from stillery.models.locate import local_folder, model_folder
+from stillery.models.model_folder import local_folder, model_folder
 from stillery.models.option_words import STARTS
 from stillery.near_names import did_you_mean, missing_file
 from stillery.words import METHODS, method_words, plugins

@@ -13,7 +13,7 @@ from stillery.errors import UserError
 from stillery.jobs.calibration import Calibration
 from stillery.jobs.run_folder import write_json
 from stillery.models.family import stack_sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.similarity import layer_means, layer_similarity
 from stillery.recipe import Clock, Match, Pairs, Stage
 from stillery.similarity_pairing import Similarity, asks, with_similarity

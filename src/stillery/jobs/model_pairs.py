@@ -16,6 +16,7 @@ from stillery.errors import ErrorList, UserError
 from stillery.ignored import IGNORED
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.calibration import TEXTS, TOKENS, Calibration
+from stillery.jobs.chosen_recipe import check_tokenizers, chosen_recipe
 from stillery.jobs.config.resolved import resolved_student
 from stillery.jobs.config.run_file import run_of
 from stillery.jobs.config.settings import (
@@ -27,9 +28,8 @@ from stillery.jobs.config.settings import (
 )
 from stillery.jobs.kinds.base import Kind
 from stillery.jobs.kinds.find import kind_of_model
-from stillery.jobs.recipe import check_tokenizers, chosen_recipe
 from stillery.models.family import kind_of, longest_input, stack_sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.option_words import AUTO
 from stillery.recipe import Clock, Recipe
 from stillery.stacks import on_stacks

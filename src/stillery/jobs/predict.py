@@ -23,7 +23,7 @@ from stillery.jobs.kinds.base import Reader
 from stillery.jobs.kinds.find import kind_of_model, other_kind_meant
 from stillery.jobs.kinds.refuse import refuse
 from stillery.jobs.output_paths import check_file
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import bar, say
 from stillery.setting import make, option_name
 

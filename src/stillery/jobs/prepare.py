@@ -14,7 +14,7 @@ from stillery.jobs.kinds.base import Kind, Read
 from stillery.jobs.kinds.refuse import refuse_asked
 from stillery.jobs.run_folder import check_place
 from stillery.jobs.student_start import Starts
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.student import Student
 from stillery.recipe import Recipe
 from stillery.train.trackers import check_trackers

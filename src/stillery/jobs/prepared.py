@@ -16,12 +16,12 @@ from stillery.jobs.kinds.base import Kind, Read, Scored
 from stillery.jobs.student_start import TRIED, Chosen, Starts
 from stillery.lines import listed
 from stillery.models.family import sizes, stacks_of
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.projected_head import exported_parameters
 from stillery.progress import detail
 from stillery.recipe import Pairs, Stage
-from stillery.train.data import Trainable, TrainingData
 from stillery.train.on_policy import OnPolicy
+from stillery.train.trainable import Trainable, TrainingData
 
 __all__ = ["Data", "Prepared", "scored_while_training", "tokenised"]
 

@@ -15,7 +15,7 @@ from stillery.jobs.card_usage import generation_speed_in_words
 if TYPE_CHECKING:
     from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-    from stillery.models.load import Loaded
+    from stillery.models.load_model import Loaded
 
 __all__ = ["Result", "as_frame", "speed"]
 

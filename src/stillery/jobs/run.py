@@ -12,6 +12,7 @@ from transformers import PreTrainedModel
 from stillery.errors import ErrorList
 from stillery.jobs import layer_similarity as similar
 from stillery.jobs.advice import RunAdvice
+from stillery.jobs.chosen_recipe import check_steps
 from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
@@ -20,7 +21,6 @@ from stillery.jobs.custom_metric import check_metric, with_metric
 from stillery.jobs.finish import finish
 from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
-from stillery.jobs.recipe import check_steps
 from stillery.jobs.result import Result
 from stillery.jobs.run_folder import begin, is_done, read_back, write_json
 from stillery.jobs.student_start import keep_start, kept_start
@@ -31,10 +31,10 @@ from stillery.recipe import Pairs, Stage
 from stillery.train.batch_dependence import check_divided, looks_at_batches
 from stillery.train.checkpoint import discard
 from stillery.train.distributed import from_main
+from stillery.train.learning_rate import run_steps
 from stillery.train.loop import CacheUse, Monitoring, Outcome, Sources, accelerator_for, train
 from stillery.train.objective import Objective
 from stillery.train.precision import choose
-from stillery.train.schedule import run_steps
 from stillery.train.stage_clocks import lengths_of
 from stillery.train.teacher import LiveTeacher
 

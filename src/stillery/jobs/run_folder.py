@@ -16,7 +16,7 @@ from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSetti
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
 from stillery.jobs.output_paths import check_folder
 from stillery.jobs.result import Result
-from stillery.models.locate import model_in, old_place
+from stillery.models.model_folder import model_in, old_place
 from stillery.progress import say
 from stillery.setting import option_name
 

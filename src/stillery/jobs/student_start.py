@@ -27,12 +27,12 @@ from stillery.models.attention import for_any_length, unread_masks
 from stillery.models.option_words import AUTO, STARTS
 from stillery.models.student import Student
 from stillery.recipe import Recipe, Stage
-from stillery.train.data import Trainable
 from stillery.train.distributed import from_main
-from stillery.train.heap import held_heap
+from stillery.train.held_memory import held_heap
 from stillery.train.settings import Training
 from stillery.train.start_trial import LEAST_STEPS, SHARE, Probe, probe_steps
 from stillery.train.teacher import LiveTeacher
+from stillery.train.trainable import Trainable
 
 __all__ = ["TRIED", "Chosen", "Starts", "first_student", "fixed_start", "keep_start", "kept_start"]
 

@@ -11,7 +11,7 @@ from stillery.data.readers.writer import write_rows
 from stillery.data.tasks.synthetic_pairs import count_tokens, draw_pairs, open_corpus, pair_window, read_sentences
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.output_paths import check_file
-from stillery.models.load import load_tokenizer
+from stillery.models.load_model import load_tokenizer
 
 __all__ = ["Synthesised", "run_synth"]
 

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.data.tasks.load import GENERATION_TASKS, TASKS, GenerationTask
-from stillery.data.tasks.locate import download, find_local
+from stillery.data.tasks.load_task import GENERATION_TASKS, TASKS, GenerationTask
 from stillery.data.tasks.specification import Task
+from stillery.data.tasks.task_files import download, find_local
 from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluation.average import MISMATCHED, STYLES, average
 from stillery.jobs.run_folder import finished, read_metrics

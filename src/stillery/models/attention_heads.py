@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stillery.models.axes import head_size
 from stillery.models.family import Sizes, layout_of, sizes
 from stillery.models.importance import Activity
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 
 __all__ = ["Kept", "keep_heads", "strongest"]
 

@@ -12,7 +12,7 @@ from transformers import PreTrainedModel
 from stillery.lines import listed
 from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
 from stillery.models.importance import Importance
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.projected_head import classifier_path, pooler_path
 from stillery.models.slicing import Cut, make_cut
 

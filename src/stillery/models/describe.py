@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from stillery.errors import UserError
 from stillery.models.family import family_of, kind_of, layer_modules, layout_of, sizes, stacks_of
-from stillery.models.load import Loaded, load_encoder, load_generator, load_head, model_kind
+from stillery.models.load_model import Loaded, load_encoder, load_generator, load_head, model_kind
 
 __all__ = ["describe"]
 

@@ -14,7 +14,7 @@ from stillery.errors import ErrorList, UserError
 from stillery.models.copy_weights import copy_embeddings, copy_stacks
 from stillery.models.family import Sizes, kind_of, layout_of, sizes, stacks_of
 from stillery.models.importance import Importance
-from stillery.models.load import Loaded, check_same_tokenizer
+from stillery.models.load_model import Loaded, check_same_tokenizer
 from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.slicing import is_narrower
 from stillery.models.stack_layout import GENERATORS

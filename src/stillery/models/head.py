@@ -16,7 +16,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from stillery.errors import ErrorList, UserError
 from stillery.models.custom_head import HOW_TO_LOAD
 from stillery.models.family import sizes
-from stillery.models.load import Loaded, load_head
+from stillery.models.load_model import Loaded, load_head
 from stillery.models.projected_head import Head, final_linear, head_of, insert, pooler_path
 
 __all__ = ["choose_head", "load_student", "reuse_head"]

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stillery.models.family import layer_modules, layout_of, sizes
-from stillery.models.outputs import Wanted
 from stillery.models.projected_head import final_linear
+from stillery.models.wanted_outputs import Wanted
 
 __all__ = ["Change", "Complete", "StackHooks"]
 

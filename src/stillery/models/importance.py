@@ -15,9 +15,9 @@ from torch.utils.hooks import RemovableHandle
 from transformers import PreTrainedModel
 
 from stillery.models.family import layout_of, sizes, stacks_of
-from stillery.models.inputs import accepted_inputs, masks_of
-from stillery.models.outputs import Stack, Wanted
+from stillery.models.model_inputs import accepted_inputs, masks_of
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Stack, Wanted
 
 __all__ = ["Activity", "Importance", "measure"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from stillery.models.load import Loaded
+    from stillery.models.load_model import Loaded
 
 __all__ = ["tokenizer_difference"]
 

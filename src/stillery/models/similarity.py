@@ -12,8 +12,8 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from stillery.models.family import sizes, stacks_of
-from stillery.models.outputs import Wanted
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 
 __all__ = ["cka", "layer_means", "layer_similarity"]
 

@@ -13,7 +13,7 @@ from stillery.models.attention_heads import Kept, keep_heads, strongest
 from stillery.models.axes import axes_of, head_size, place_of
 from stillery.models.family import Sizes, sizes, stacks_of
 from stillery.models.importance import Importance
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 
 __all__ = ["Cut", "is_narrower", "make_cut"]
 

@@ -14,7 +14,7 @@ from stillery.models.copy_weights import copy_weights
 from stillery.models.family import Sizes, family_of, sizes
 from stillery.models.head_type import HeadType, head_type
 from stillery.models.importance import Importance
-from stillery.models.load import Loaded, check_same_tokenizer
+from stillery.models.load_model import Loaded, check_same_tokenizer
 from stillery.models.same_tokenizer import tokenizer_difference
 from stillery.models.slicing import is_narrower
 

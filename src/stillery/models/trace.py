@@ -14,8 +14,8 @@ from transformers import PreTrainedModel
 from stillery.models.family import kind_of, layer_modules, layout_of, sizes, stacks_of
 from stillery.models.head_type import head_type
 from stillery.models.hooks import Change, Complete, StackHooks
-from stillery.models.inputs import accepted_inputs, masks_of, targets_of
-from stillery.models.outputs import Stack, Trace, Wanted
+from stillery.models.model_inputs import accepted_inputs, masks_of, targets_of
+from stillery.models.wanted_outputs import Stack, Trace, Wanted
 
 __all__ = ["trace"]
 

@@ -20,11 +20,11 @@ from torch import Tensor
 
 from stillery import declare
 from stillery.errors import UserError
-from stillery.models.outputs import Stack
+from stillery.models.wanted_outputs import Stack
 from stillery.pair_distances import mean_of, pair_distance
 from stillery.parts.distance import REDUCTIONS
 from stillery.recipe import MIXED_ROWS, Combine, Distance, Match, Representation, Rows, View, part_name
-from stillery.train.data import counted
+from stillery.train.trainable import counted
 
 __all__ = ["Denominator", "rows_of"]
 

@@ -30,17 +30,16 @@ from stillery.train.callbacks import Callback, asks_to_stop
 from stillery.train.checkpoint import Progress
 from stillery.train.cuda.graph_step import Graphs, graphs_for
 from stillery.train.cuda.stream import own_stream
-from stillery.train.data import TextData, Trainable, TrainingData
 from stillery.train.deferred_losses import DeferredLosses
 from stillery.train.distributed import from_main
 from stillery.train.guards import Advice, Guards, GuardWarning, PlainAdvice
-from stillery.train.heap import held_heap
+from stillery.train.held_memory import held_heap
+from stillery.train.learning_rate import learning_rate, run_steps
 from stillery.train.log import RunLog
 from stillery.train.objective import Objective
 from stillery.train.on_policy import is_on_policy, with_generated_targets
 from stillery.train.optimiser import adamw, set_rate
 from stillery.train.prefetch import prefetch
-from stillery.train.schedule import learning_rate, run_steps
 from stillery.train.settings import Training
 from stillery.train.stage_clocks import Sources, StageSpan, lengths_of, spans_of
 from stillery.train.step import Step
@@ -49,6 +48,7 @@ from stillery.train.step_losses import StepLosses, note
 from stillery.train.teacher import Teacher
 from stillery.train.teacher_cache.offload import idle_teachers_offloaded
 from stillery.train.teacher_cache.stages import CacheUse, stage_teachers
+from stillery.train.trainable import TextData, Trainable, TrainingData
 
 __all__ = [
     "CacheUse",

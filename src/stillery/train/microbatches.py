@@ -15,8 +15,8 @@ from stillery.data.tokens.batches import Batch, micro_batches, padded_to
 from stillery.losses import Mixed
 from stillery.parts.mix import draw
 from stillery.recipe import Clock, Mixing, Rows
-from stillery.train.data import Trainable
 from stillery.train.teacher_cache.contents import CachedArray
+from stillery.train.trainable import Trainable
 
 __all__ = ["MicroBatch", "split_window"]
 

@@ -20,11 +20,11 @@ from transformers import PreTrainedModel
 
 from stillery.losses import BY_TOKEN, BatchFacts, Kind, StageModules, judges_of, modules_of, stage_counts, stage_terms
 from stillery.models.family import stack_sizes
-from stillery.models.outputs import Stack, Trace
+from stillery.models.wanted_outputs import Stack, Trace
 from stillery.parts._wide import wide
 from stillery.recipe import Clock, Rows, Stage, Stateful
+from stillery.train.forward_pass import outputs_of
 from stillery.train.microbatches import MicroBatch
-from stillery.train.outputs import outputs_of
 from stillery.train.step_plan import ModelSizes, Needs, StepPlan, StepPlanner, between_of, pairs_of
 
 __all__ = ["Losses", "Needs", "Objective", "Watch", "pairs_of"]

@@ -25,9 +25,9 @@ from stillery.models.kv_cache import cache_of
 from stillery.models.quiet import quiet
 from stillery.models.sampling import NEUTRAL_GENERATION, NEUTRAL_SAMPLING
 from stillery.recipe import Clock, Rows
-from stillery.train.data import counted, shown_rows
 from stillery.train.microbatches import MicroBatch
 from stillery.train.seeds import seed_generators, step_seed
+from stillery.train.trainable import counted, shown_rows
 
 __all__ = ["OnPolicy", "is_on_policy", "with_generated_targets"]
 

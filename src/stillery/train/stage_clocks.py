@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from stillery.recipe import Clock, Stage
-from stillery.train.data import Trainable
+from stillery.train.learning_rate import stage_lengths
 from stillery.train.on_policy import OnPolicy
-from stillery.train.schedule import stage_lengths
 from stillery.train.teacher import LiveTeacher
+from stillery.train.trainable import Trainable
 
 __all__ = ["Sources", "StageSpan", "lengths_of", "spans_of"]
 

@@ -19,22 +19,22 @@ from transformers import PreTrainedModel
 from stillery.data.tokens.batches import Batch, windows
 from stillery.losses import Kind
 from stillery.models.family import stack_sizes
-from stillery.models.outputs import Stack, Trace
+from stillery.models.wanted_outputs import Stack, Trace
 from stillery.progress import bar
 from stillery.recipe import Clock, Stage
 from stillery.train.cuda.graph_step import Graphs, packed, why_not
 from stillery.train.cuda.memory import free_cached
 from stillery.train.cuda.stream import own_stream
-from stillery.train.data import Trainable, TrainingData
+from stillery.train.learning_rate import learning_rate
 from stillery.train.microbatches import MicroBatch, split_window
 from stillery.train.objective import Objective
 from stillery.train.optimiser import adamw, set_rate
-from stillery.train.schedule import learning_rate
 from stillery.train.settings import Training
 from stillery.train.step import Step
 from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher import LiveTeacher, Teacher
 from stillery.train.teacher_cache.contents import CachedArray, frame_of, trace_of
+from stillery.train.trainable import Trainable, TrainingData
 
 __all__ = ["HELD_OUT", "LEAST_STEPS", "MOST_STEPS", "SHARE", "Probe", "Weights", "probe_steps"]
 

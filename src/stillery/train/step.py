@@ -12,7 +12,7 @@ from accelerate import Accelerator
 from accelerate.optimizer import AcceleratedOptimizer
 from torch import Tensor, nn
 
-from stillery.models.outputs import Trace
+from stillery.models.wanted_outputs import Trace
 from stillery.recipe import Clock
 from stillery.train.microbatches import MicroBatch
 from stillery.train.objective import Losses, Objective

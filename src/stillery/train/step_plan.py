@@ -13,7 +13,7 @@ from typing import get_args
 
 from stillery.losses import Between
 from stillery.models.family import Sizes
-from stillery.models.outputs import Wanted
+from stillery.models.wanted_outputs import Wanted
 from stillery.pair_distances import flat_layers
 from stillery.recipe import Clock, Layers, Match, Pairs, StackName, Stage
 from stillery.train.denominator import Denominator, rows_of

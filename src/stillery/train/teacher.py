@@ -12,9 +12,9 @@ from transformers import PreTrainedModel
 
 from stillery.data.tokens.batches import Batch
 from stillery.losses import Mixed
-from stillery.models.outputs import Trace
+from stillery.models.wanted_outputs import Trace
+from stillery.train.forward_pass import outputs_of
 from stillery.train.microbatches import MicroBatch
-from stillery.train.outputs import outputs_of
 from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher_cache.contents import CachedArray
 

@@ -28,8 +28,8 @@ from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.kinds.refuse import refuse
 from stillery.jobs.trained_on import warn_of_seen
-from stillery.models.load import Loaded
-from stillery.models.locate import model_folder
+from stillery.models.load_model import Loaded
+from stillery.models.model_folder import model_folder
 from stillery.progress import say
 from stillery.setting import Named, option_name
 

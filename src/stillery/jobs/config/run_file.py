@@ -27,7 +27,7 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.jobs.config.step_size import CUT
-from stillery.models.locate import run_in
+from stillery.models.model_folder import run_in
 from stillery.near_names import missing_file
 from stillery.progress import say
 from stillery.setting import Named, make, option_name

@@ -26,12 +26,12 @@ from stillery.jobs.config.settings import (
     InputSettings,
     StudentSettings,
 )
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.option_words import DEFAULT_START
 from stillery.models.student import Student
-from stillery.train.data import Trainable
 from stillery.train.on_policy import OnPolicy
 from stillery.train.settings import Training
+from stillery.train.trainable import Trainable
 
 if TYPE_CHECKING:
     from stillery.jobs.calibration import Calibration

@@ -11,7 +11,7 @@ from stillery.jobs import kinds as folder
 from stillery.jobs.config.settings import DataSettings
 from stillery.jobs.kinds.base import Kind
 from stillery.models.family import kind_of
-from stillery.models.load import read_config
+from stillery.models.load_model import read_config
 
 __all__ = ["all_kinds", "kind_of_model", "kind_to_train", "other_kind_meant"]
 

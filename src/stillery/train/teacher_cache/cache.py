@@ -21,11 +21,10 @@ from stillery.data.cache.folder import GIGABYTE, Cache
 from stillery.data.cache.locks import Turn
 from stillery.data.tokens.batches import padded_to
 from stillery.models.family import sizes
-from stillery.models.outputs import Trace
+from stillery.models.wanted_outputs import Trace
 from stillery.progress import Bar, bar, say, track
 from stillery.train.cuda.memory import free_cached
 from stillery.train.cuda.transfer import Fetched
-from stillery.train.data import EncoderData
 from stillery.train.distributed import first_of_any, from_main
 from stillery.train.prefetch import consume
 from stillery.train.step_plan import Needs
@@ -37,6 +36,7 @@ from stillery.train.teacher_cache.forward import ForwardPasses, dtype_of
 from stillery.train.teacher_cache.keys import ArrayKeys, weight_fingerprints
 from stillery.train.teacher_cache.order import FillOrder
 from stillery.train.teacher_cache.turns import Turns, Waiting
+from stillery.train.trainable import EncoderData
 
 __all__ = ["KIND", "TeacherCache"]
 

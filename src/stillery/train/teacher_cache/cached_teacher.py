@@ -9,7 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from stillery.data.tokens.batches import Batch
-from stillery.models.outputs import Stack, Trace
+from stillery.models.wanted_outputs import Stack, Trace
 from stillery.train.microbatches import MicroBatch
 from stillery.train.step_plan import Needs, StepPlan
 from stillery.train.teacher import LiveTeacher

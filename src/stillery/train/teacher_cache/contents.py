@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from stillery.models.outputs import Stack, Trace, Wanted
+from stillery.models.wanted_outputs import Stack, Trace, Wanted
 from stillery.pair_distances import flat_layers
 from stillery.parts import represent
 from stillery.parts._wide import wide

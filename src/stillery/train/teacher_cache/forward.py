@@ -12,15 +12,15 @@ from torch import Tensor
 
 from stillery.data.tokens.batches import padded_to
 from stillery.models.family import sizes
-from stillery.models.outputs import Trace, Wanted
+from stillery.models.wanted_outputs import Trace, Wanted
 from stillery.train.cuda.capture import Repeated
 from stillery.train.cuda.transfer import Fetched
-from stillery.train.data import EncoderData
 from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher
 from stillery.train.teacher_cache.array_files import cast
 from stillery.train.teacher_cache.contents import LOGITS, CachedArray, array_rows, shortened, wanted_for
 from stillery.train.teacher_cache.order import Indices
+from stillery.train.trainable import EncoderData
 
 __all__ = ["FROM_LAST_STATE", "ForwardPasses", "dtype_of"]
 

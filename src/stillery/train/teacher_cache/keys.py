@@ -17,12 +17,12 @@ from transformers import PreTrainedModel
 
 from stillery.data.schema.examples import hash_columns
 from stillery.models.fingerprint import combined, weight_digests
-from stillery.models.outputs import Wanted
-from stillery.train.data import EncoderData
+from stillery.models.wanted_outputs import Wanted
 from stillery.train.teacher import LiveTeacher
 from stillery.train.teacher_cache.contents import CachedArray
 from stillery.train.teacher_cache.forward import FROM_LAST_STATE, dtype_of
 from stillery.train.teacher_cache.order import FillOrder
+from stillery.train.trainable import EncoderData
 
 __all__ = ["ArrayKeys", "weight_fingerprints"]
 

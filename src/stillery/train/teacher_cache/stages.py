@@ -15,7 +15,6 @@ from stillery.lines import listed
 from stillery.losses import BY_TOKEN
 from stillery.progress import detail, say
 from stillery.train.checkpoint import Progress
-from stillery.train.data import EncoderData, as_teacher_reads
 from stillery.train.distributed import from_main
 from stillery.train.objective import Objective
 from stillery.train.settings import Storing
@@ -25,6 +24,7 @@ from stillery.train.teacher_cache.cache import TeacherCache
 from stillery.train.teacher_cache.cached_teacher import CachedTeacher
 from stillery.train.teacher_cache.contents import CacheContents, CachedArray, contents_of
 from stillery.train.teacher_cache.worthwhile import Estimate, disk_speed, memory_bytes, teacher_seconds
+from stillery.train.trainable import EncoderData, as_teacher_reads
 
 __all__ = ["CacheChoice", "CacheUse", "StageTeachers", "stage_teachers"]
 

@@ -15,9 +15,9 @@ import torch
 from accelerate import Accelerator
 
 from stillery.data.tokens.batches import in_order, padded_to
-from stillery.train.data import Trainable
 from stillery.train.step_plan import Needs
 from stillery.train.teacher import LiveTeacher
+from stillery.train.trainable import Trainable
 
 __all__ = ["DiskSpeed", "Estimate", "disk_speed", "memory_bytes", "teacher_seconds"]
 

@@ -9,6 +9,7 @@ import torch
 from transformers import PreTrainedConfig
 
 from stillery.data.schema.labels import Labels
+from stillery.jobs.chosen_recipe import method_without_labels
 from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import GenerationSettings, InputSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
@@ -27,10 +28,9 @@ from stillery.jobs.kinds.classification.scores import (
     write_answers,
 )
 from stillery.jobs.kinds.classification.student import make_student
-from stillery.jobs.recipe import method_without_labels
 from stillery.lines import listed
 from stillery.losses import Kind as Outputs
-from stillery.models.load import Loaded, check_same_tokenizer, load_classifier
+from stillery.models.load_model import Loaded, check_same_tokenizer, load_classifier
 
 __all__ = ["KIND"]
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from stillery.errors import ErrorList
+from stillery.jobs.chosen_recipe import check_one_class, check_tokenizers, check_unlabelled
 from stillery.jobs.prepare import Context, needs
-from stillery.jobs.recipe import check_one_class, check_tokenizers, check_unlabelled
 from stillery.models.family import sizes
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.projected_head import head_of
 from stillery.models.student import Student
 from stillery.recipe import Stage

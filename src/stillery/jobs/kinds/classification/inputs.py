@@ -15,10 +15,10 @@ from stillery.data.schema.examples import Examples, Splits
 from stillery.data.schema.label_map import check_label_map, parse_label_map
 from stillery.data.schema.label_mapping import map_labels
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.load_splits import load, load_inputs, load_to_score
 from stillery.data.schema.roles import Schema
 from stillery.data.schema.split_folders import SPLITS, scored_split
-from stillery.data.tasks.load import find_task, load_task, load_task_to_score
+from stillery.data.tasks.load_task import find_task, load_task, load_task_to_score
 from stillery.data.tokens.batches import in_order
 from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
@@ -30,8 +30,8 @@ from stillery.jobs.cut_texts import say_cut
 from stillery.jobs.kinds.base import Read, Scored, Scoring
 from stillery.lines import listed
 from stillery.models.family import longest_input
-from stillery.models.load import Loaded
-from stillery.train.data import TrainingData
+from stillery.models.load_model import Loaded
+from stillery.train.trainable import TrainingData
 
 __all__ = [
     "Encoding",

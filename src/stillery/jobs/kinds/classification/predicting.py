@@ -16,7 +16,7 @@ from stillery.evaluation.predictions import named_sets, predict_logits, probabil
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
 from stillery.jobs.kinds.classification.inputs import texts_alone
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import quiet
 
 __all__ = ["PREDICTING"]

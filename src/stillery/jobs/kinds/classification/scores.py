@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.label_mapping import merged
 from stillery.data.schema.labels import Labels
-from stillery.data.tasks.load import find_task, load_task_test
+from stillery.data.tasks.load_task import find_task, load_task_test
 from stillery.errors import UserError
 from stillery.evaluation.agreement import agreement_evaluation
 from stillery.evaluation.metrics import agreement, majority_collapse, predicted, score
@@ -29,7 +29,7 @@ from stillery.lines import listed
 from stillery.models.custom_head import HOW_TO_LOAD
 from stillery.models.projected_head import is_custom
 from stillery.progress import say
-from stillery.train.data import TrainingData
+from stillery.train.trainable import TrainingData
 from stillery.train.validation import OneAnswer, Scores
 
 __all__ = ["answers", "compared", "evaluate", "finishing", "scorer", "submission", "write_answers"]

@@ -10,7 +10,7 @@ from stillery.jobs.config.settings import StudentSettings
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
 from stillery.models.head_type import head_type
-from stillery.models.load import Loaded, load_encoder
+from stillery.models.load_model import Loaded, load_encoder
 from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.slicing import is_narrower
 from stillery.models.student import (

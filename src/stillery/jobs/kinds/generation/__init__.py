@@ -10,7 +10,7 @@ from stillery.jobs.kinds.generation.predicting import PREDICTING
 from stillery.jobs.kinds.generation.student import make_generator
 from stillery.jobs.kinds.generation.teacher_texts import rewrite
 from stillery.models.generator_student import check_same_outputs
-from stillery.models.load import Loaded, load_generator
+from stillery.models.load_model import Loaded, load_generator
 from stillery.models.option_words import DEFAULT_TEXT_START
 
 __all__ = ["KIND"]

@@ -19,8 +19,8 @@ from stillery.jobs.kinds.generation import reading
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.kinds.generation.scores import decoding_of
 from stillery.models.family import kind_of
-from stillery.models.load import Loaded
-from stillery.train.data import TextData
+from stillery.models.load_model import Loaded
+from stillery.train.trainable import TextData
 
 __all__ = ["Encoding", "calibration", "encoding", "written_out"]
 

@@ -7,13 +7,13 @@ from pathlib import Path
 
 from stillery.data.schema.answer_texts import generation
 from stillery.data.schema.examples import Examples, Splits
-from stillery.data.schema.load import load, load_to_score
+from stillery.data.schema.load_splits import load, load_to_score
 from stillery.data.schema.roles import Schema
 from stillery.data.schema.split_folders import SPLITS, scored_split
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
 from stillery.data.tasks.glue_as_text import glue_as_text, label_words
-from stillery.data.tasks.load import (
+from stillery.data.tasks.load_task import (
     find_generation_task,
     load_generation_task,
     load_generation_task_to_score,
@@ -25,7 +25,7 @@ from stillery.errors import UserError
 from stillery.evaluation.text_metrics import need_sacrebleu
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.kinds.base import Read, Scored, Scoring
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 
 __all__ = ["read", "read_texts", "read_to_score"]
 

@@ -10,13 +10,13 @@ from transformers import PreTrainedModel
 from stillery import methods
 from stillery.errors import UserError
 from stillery.evaluation.generate import end_ids
+from stillery.jobs.chosen_recipe import check_learns
 from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.generation.encoding import Encoding
 from stillery.jobs.prepare import Context, needs
-from stillery.jobs.recipe import check_learns
 from stillery.models.family import kind_of
-from stillery.models.inputs import starts_with_padding
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
+from stillery.models.model_inputs import starts_with_padding
 from stillery.recipe import Recipe
 from stillery.stacks import on_stacks
 from stillery.train.on_policy import OnPolicy

@@ -30,7 +30,7 @@ from stillery.jobs.config.settings import SearchSettings
 from stillery.jobs.kinds.base import Scored
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.kinds.generation.teacher_texts import teacher_outputs
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import say
 
 __all__ = [

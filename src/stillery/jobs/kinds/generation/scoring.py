@@ -29,10 +29,10 @@ from stillery.jobs.kinds.generation.scores import (
     written_by_teacher,
 )
 from stillery.jobs.prepared import Data, Prepared
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.progress import quiet
-from stillery.train.data import TextData
 from stillery.train.settings import Training
+from stillery.train.trainable import TextData
 
 __all__ = ["answers", "batch_size", "compared", "evaluation", "finishing", "readers", "scorer", "write_answers"]
 

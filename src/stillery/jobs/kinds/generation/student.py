@@ -17,7 +17,7 @@ from stillery.models.generator_student import (
     generator_sizes,
     is_tied,
 )
-from stillery.models.load import Loaded, load_generator
+from stillery.models.load_model import Loaded, load_generator
 from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.slicing import is_narrower
 from stillery.models.student import Student, StudentShape

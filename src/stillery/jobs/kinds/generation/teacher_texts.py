@@ -24,9 +24,9 @@ from stillery.evaluation.inference_mode import to_device
 from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.generation.reading import Reading
 from stillery.jobs.prepared import Prepared
-from stillery.models.load import Loaded, fingerprint
+from stillery.models.load_model import Loaded, fingerprint
 from stillery.progress import detail, say
-from stillery.train.data import TextData
+from stillery.train.trainable import TextData
 
 __all__ = ["TeacherTexts", "rewrite", "teacher_outputs", "teacher_texts"]
 

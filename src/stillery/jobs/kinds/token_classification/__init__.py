@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from stillery.data.tokens.encode_words import refuse_slow
+from stillery.jobs.chosen_recipe import method_without_labels
 from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import ConditionSettings, GenerationSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal
@@ -15,12 +16,11 @@ from stillery.jobs.kinds.classification import conditions
 from stillery.jobs.kinds.classification.student import make_student
 from stillery.jobs.kinds.token_classification import inputs, scores
 from stillery.jobs.kinds.token_classification.checks import CHECKS
-from stillery.jobs.kinds.token_classification.meant import meant
 from stillery.jobs.kinds.token_classification.predicting import PREDICTING
-from stillery.jobs.recipe import method_without_labels
+from stillery.jobs.kinds.token_classification.tagged_rows import meant
 from stillery.lines import listed
 from stillery.models.head_type import TOKEN
-from stillery.models.load import Loaded, check_same_tokenizer, load_token_classifier
+from stillery.models.load_model import Loaded, check_same_tokenizer, load_token_classifier
 
 __all__ = ["KIND"]
 

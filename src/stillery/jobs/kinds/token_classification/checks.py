@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from stillery.jobs.chosen_recipe import criterion_of
 from stillery.jobs.kinds.classification.checks import learns_without_labels, projector_is_trained
 from stillery.jobs.prepare import Context, needs
-from stillery.jobs.recipe import criterion_of
 from stillery.recipe import Match
 
 __all__ = ["CHECKS"]

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedTokenizerBase
 from stillery.data.schema.answer_tags import tagging
 from stillery.data.schema.examples import Examples
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.load import load, load_inputs, load_to_score
+from stillery.data.schema.load_splits import load, load_inputs, load_to_score
 from stillery.data.schema.roles import Schema
 from stillery.data.schema.split_folders import SPLITS, scored_split
 from stillery.data.schema.tags import encode_tags, place_in
@@ -28,10 +28,10 @@ from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spre
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.cut_texts import say_cut
 from stillery.jobs.kinds.base import Read, Scored, Scoring
-from stillery.jobs.kinds.token_classification.meant import refuse_texts
+from stillery.jobs.kinds.token_classification.tagged_rows import refuse_texts
 from stillery.models.family import longest_input
-from stillery.models.load import Loaded
-from stillery.train.data import WordData
+from stillery.models.load_model import Loaded
+from stillery.train.trainable import WordData
 
 __all__ = ["Encoding", "calibration", "encoding", "offsets_of", "read", "read_texts", "read_to_score"]
 

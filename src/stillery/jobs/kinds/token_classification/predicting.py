@@ -11,7 +11,7 @@ from stillery.data.tokens.encode_words import tokenise_words
 from stillery.evaluation.word_predictions import predict_words, predicted_tags, tag_names
 from stillery.jobs.config.settings import InputSettings
 from stillery.jobs.kinds.base import Predicting, Reader
-from stillery.jobs.kinds.token_classification.meant import refuse_texts
+from stillery.jobs.kinds.token_classification.tagged_rows import refuse_texts
 from stillery.progress import quiet
 
 __all__ = ["PREDICTING"]

@@ -28,10 +28,10 @@ from stillery.jobs.kinds.token_classification.inputs import Encoding, encoding, 
 from stillery.jobs.prepared import Data, Prepared
 from stillery.lines import listed
 from stillery.models.custom_head import HOW_TO_LOAD
-from stillery.models.load import Loaded
+from stillery.models.load_model import Loaded
 from stillery.models.projected_head import is_custom
 from stillery.progress import say
-from stillery.train.data import WordData
+from stillery.train.trainable import WordData
 from stillery.train.validation import OneAnswer, Scores
 
 __all__ = ["answers", "evaluate", "finishing", "readers", "scorer", "write_answers"]

@@ -29,7 +29,7 @@ from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_o
 from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.hub import fetch_weights
-from stillery.models.locate import check_weights, model_folder
+from stillery.models.model_folder import check_weights, model_folder
 from stillery.models.projected_head import final_linear
 from stillery.models.quiet import quiet, reading_weights
 from stillery.models.same_tokenizer import tokenizer_difference

@@ -15,7 +15,7 @@ from csv_files import write_csv
 from safetensors.torch import load_file
 
 from stillery.data.cache.locks import Turn
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.train import checkpoint
 from stillery.train.teacher_cache import stages as store_use
 

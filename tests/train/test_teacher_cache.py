@@ -24,14 +24,14 @@ from transformers import PreTrainedModel
 from stillery import methods
 from stillery.data.cache.folder import Cache, find_cache
 from stillery.data.cache.locks import Turn
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.data.tokens.batches import Batch, padded_to
 from stillery.data.tokens.encode import tokenise
 from stillery.errors import UserError
 from stillery.losses import Mixed
 from stillery.models.family import Sizes
-from stillery.models.load import Loaded, load_classifier
-from stillery.models.outputs import Trace, Wanted
+from stillery.models.load_model import Loaded, load_classifier
+from stillery.models.wanted_outputs import Trace, Wanted
 from stillery.parts import pair as pairings
 from stillery.parts import represent
 from stillery.recipe import Clock, Recipe
@@ -508,10 +508,10 @@ import sys
 import numpy as np
 import torch
 from stillery.data.cache.folder import find_cache
-from stillery.data.tasks.load import load_task
+from stillery.data.tasks.load_task import load_task
 from stillery.data.tokens.encode import tokenise
-from stillery.models.load import load_classifier
-from stillery.train.data import TrainingData
+from stillery.models.load_model import load_classifier
+from stillery.train.trainable import TrainingData
 from stillery.train.loop import accelerator_for
 from stillery.train.teacher_cache.cache import TeacherCache
 from stillery.train.teacher_cache.contents import CachedArray

@@ -15,11 +15,11 @@ from stillery.jobs.config.settings import Distill, MethodSettings
 from stillery.jobs.recipe_file import load_recipe
 from stillery.overrides import Switches, switched
 from stillery.recipe import Match, Recipe, Stage
-from stillery.train.schedule import run_steps
+from stillery.train.learning_rate import run_steps
 from stillery.train.settings import Training
 
 if TYPE_CHECKING:
-    from stillery.models.load import Loaded
+    from stillery.models.load_model import Loaded
 
 __all__ = [
     "check_learns",

@@ -9,8 +9,8 @@ from transformers import PreTrainedModel
 
 from stillery.losses import Mixed
 from stillery.models.family import stacks_of
-from stillery.models.outputs import Trace, Wanted
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Trace, Wanted
 from stillery.train.step_plan import Needs, union
 
 __all__ = ["outputs_of"]

@@ -18,9 +18,9 @@ from stillery.data.tasks import generation_rows, glue_rows
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
 from stillery.data.tasks.layouts import Files
-from stillery.data.tasks.locate import Found, find
 from stillery.data.tasks.packaged import movie_reviews
 from stillery.data.tasks.specification import AnyTask, GenerationTask, Task
+from stillery.data.tasks.task_files import Found, find
 from stillery.errors import UserError, nearest
 
 __all__ = [

@@ -20,10 +20,10 @@ from stillery.models.axes import axes_of, head_size, place_of
 from stillery.models.family import layout_of, sizes, stacks_of
 from stillery.models.generator_student import build_generator, generator_sizes
 from stillery.models.importance import Importance, measure
-from stillery.models.load import Loaded
-from stillery.models.outputs import Wanted
+from stillery.models.load_model import Loaded
 from stillery.models.student import Student, StudentShape, build, student_sizes
 from stillery.models.trace import trace
+from stillery.models.wanted_outputs import Wanted
 
 READERS = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "deberta-v2",
            "deberta-v2-conv")  # fmt: skip
