@@ -63,7 +63,10 @@ def test_no_file_lists_the_words_of_several(room: str) -> None:
     known -= {"cr-ild", "ild-rtc", "rail-kd"}
     for file in SOURCE.rglob("*.py"):
         tree = ast.parse(file.read_text(encoding="utf-8"))
-        lists = [node.value for node in tree.body if isinstance(node, ast.Assign) and "__all__" in ast.dump(node)]
+        # What run files of before meant is history: a new method is not added to it.
+        names = ("__all__", "'_STAGED'")
+        lists = [node.value for node in tree.body
+                 if isinstance(node, ast.Assign) and any(name in ast.dump(node) for name in names)]  # fmt: skip
         for node in (node for node in ast.walk(tree) if node not in lists):
             items = node.keys if isinstance(node, ast.Dict) else getattr(node, "elts", ())
             words = {item.value for item in items if isinstance(item, ast.Constant)}
