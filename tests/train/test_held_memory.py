@@ -18,7 +18,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
     found: list[tuple] = []
     for name in held_memory._OWN:
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(heap, "_malloc", lambda name: lambda *given: found.append((name, *given)) or 1)
+    monkeypatch.setattr(held_memory, "_malloc", lambda name: lambda *given: found.append((name, *given)) or 1)
     return found
 
 
@@ -42,7 +42,7 @@ def test_what_somebody_has_set_stays(asked: list[tuple], monkeypatch: pytest.Mon
 
 
 def test_another_c_library_is_left_alone(asked: list[tuple], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(heap, "_malloc", lambda name: None)
+    monkeypatch.setattr(held_memory, "_malloc", lambda name: None)
     with held_heap():
         pass
     assert not asked
