@@ -163,7 +163,7 @@ def distill(
         layers: Layers of the student.
         init: even, first, last, important: which layers to copy; auto: first or even, whichever learns faster in
             a short trial (of runs of about 260 steps or more); random; or a checkpoint folder.  [default: the
-            paper's, else first, for models that write text even]
+            paper's, else first, for models that generate text even]
         method: Distillation method; see `stillery methods`.
         epochs: Passes over the training split, all stages together.
         lr: Peak learning rate of AdamW.
@@ -176,8 +176,8 @@ def distill(
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
-        label_separator: What stands between them.  [default: |]
-        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
@@ -192,7 +192,7 @@ def distill(
         encoder_layers: Layers of its encoder, if it has a decoder too.  [default: layers, else the teacher's]
         decoder_layers: Layers of its decoder, if it has an encoder too.  [default: layers, else the teacher's]
         width: Hidden size of the student.  [default: the teacher's]
-        heads: Attention heads of the student.  [default: as the width asks for]
+        heads: Attention heads of the student.  [default: keeps the teacher's head size]
         copy_layers: Layers to copy, 1-based, such as 2,5,8.
         copy_encoder_layers: Layers to copy into its encoder, likewise.
         copy_decoder_layers: Layers to copy into its decoder, likewise.
@@ -257,11 +257,11 @@ def distill(
         target: Column with the target texts.  [default: found by name]
         max_target_length: Tokens per target; longer ones are cut.  [default: as the teacher was trained, else
             128]
-        prompt: What a decoder goes on from, with {source} in it.  [default: as the teacher was trained]
-        prefix: What stands before each source of an encoder-decoder.  [default: as the teacher was trained]
+        prompt: Prompt template of a decoder, with {source} in it.  [default: as the teacher was trained]
+        prefix: Text put before each source of an encoder-decoder.  [default: as the teacher was trained]
         beams: Beams of the search; 1 takes the likeliest token each time.
         max_new_tokens: Where a generated text is cut off.
-        min_new_tokens: No generated text ends before it has as many.
+        min_new_tokens: Least number of tokens of a generated text.
         length_penalty: Above 0 favours long texts, below 0 short ones.
         no_repeat_ngram: No run of so many tokens appears twice in a text; 0 allows it.
         early_stopping: Stop a search as soon as it has as many finished texts as beams, likely or not.
@@ -272,7 +272,7 @@ def distill(
             cannot.
         cache: Cache the outputs of a classifier's teacher on disk: auto does where that saves time, on also
             caches queries, keys and values.
-        cache_limit: Gigabytes that may take, of all runs together.
+        cache_limit: Maximum size in GB, of all runs together.
         cache_dtype: Its number format: auto is fp32 in a run in fp32, else fp16; logits are fp32.
 
     Output:
@@ -284,8 +284,8 @@ def distill(
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
-        guards: Warn of a loss that explodes, one term with all the gradient, projections that lose rank, one
-            answer for all.
+        guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
+            predictions.
         track: Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.
         tensorboard: The same as track tensorboard.
     """
@@ -392,8 +392,8 @@ def evaluate(
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
-        label_separator: What stands between them.  [default: |]
-        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
@@ -406,12 +406,12 @@ def evaluate(
         source: Column with the source texts, to generate from.  [default: found by name]
         target: Column with the target texts.  [default: found by name]
         max_target_length: Tokens per target; longer ones are cut.  [default: as the model was trained, else 128]
-        prompt: What a decoder goes on from, with {source} in it.  [default: as the model was trained]
-        prefix: What stands before each source of an encoder-decoder.  [default: as the model was trained]
+        prompt: Prompt template of a decoder, with {source} in it.  [default: as the model was trained]
+        prefix: Text put before each source of an encoder-decoder.  [default: as the model was trained]
         beams: Beams of the search; 1 takes the likeliest token each time.  [default: as in the model's run, else
             4]
         max_new_tokens: Where a generated text is cut off.  [default: as in the model's run, else 128]
-        min_new_tokens: No generated text ends before it has as many.  [default: as in the model's run, else 0]
+        min_new_tokens: Least number of tokens of a generated text.  [default: as in the model's run, else 0]
         length_penalty: Above 0 favours long texts, below 0 short ones.  [default: as in the model's run, else
             1.0]
         no_repeat_ngram: No run of so many tokens appears twice in a text; 0 allows it.  [default: as in the
@@ -521,8 +521,8 @@ def finetune(
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
-        label_separator: What stands between them.  [default: |]
-        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
@@ -560,11 +560,11 @@ def finetune(
         target: Column with the target texts.  [default: found by name]
         max_target_length: Tokens per target; longer ones are cut.  [default: as the base model was trained, else
             128]
-        prompt: What a decoder goes on from, with {source} in it.  [default: as the base model was trained]
-        prefix: What stands before each source of an encoder-decoder.  [default: as the base model was trained]
+        prompt: Prompt template of a decoder, with {source} in it.  [default: as the base model was trained]
+        prefix: Text put before each source of an encoder-decoder.  [default: as the base model was trained]
         beams: Beams of the search; 1 takes the likeliest token each time.
         max_new_tokens: Where a generated text is cut off.
-        min_new_tokens: No generated text ends before it has as many.
+        min_new_tokens: Least number of tokens of a generated text.
         length_penalty: Above 0 favours long texts, below 0 short ones.
         no_repeat_ngram: No run of so many tokens appears twice in a text; 0 allows it.
         early_stopping: Stop a search as soon as it has as many finished texts as beams, likely or not.
@@ -583,8 +583,8 @@ def finetune(
         checkpoint_every: Save a checkpoint to resume from every N steps.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
-        guards: Warn of a loss that explodes, one term with all the gradient, projections that lose rank, one
-            answer for all.
+        guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
+            predictions.
         track: Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.
         tensorboard: The same as track tensorboard.
     """
@@ -630,19 +630,19 @@ def predict(
     Data:
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
-        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
         source: Column with the source texts, to generate from.  [default: found by name]
-        prompt: What a decoder goes on from, with {source} in it.  [default: as the model was trained]
-        prefix: What stands before each source of an encoder-decoder.  [default: as the model was trained]
+        prompt: Prompt template of a decoder, with {source} in it.  [default: as the model was trained]
+        prefix: Text put before each source of an encoder-decoder.  [default: as the model was trained]
         beams: Beams of the search; 1 takes the likeliest token each time.  [default: as in the model's run, else
             4]
         max_new_tokens: Where a generated text is cut off.  [default: as in the model's run, else 128]
-        min_new_tokens: No generated text ends before it has as many.  [default: as in the model's run, else 0]
+        min_new_tokens: Least number of tokens of a generated text.  [default: as in the model's run, else 0]
         length_penalty: Above 0 favours long texts, below 0 short ones.  [default: as in the model's run, else
             1.0]
         no_repeat_ngram: No run of so many tokens appears twice in a text; 0 allows it.  [default: as in the
@@ -758,8 +758,8 @@ def score(
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
-        label_separator: What stands between them.  [default: |]
-        label_map: What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
@@ -772,12 +772,12 @@ def score(
         source: Column with the source texts, to generate from.  [default: found by name]
         target: Column with the target texts.  [default: found by name]
         max_target_length: Tokens per target; longer ones are cut.  [default: as the model was trained, else 128]
-        prompt: What a decoder goes on from, with {source} in it.  [default: as the model was trained]
-        prefix: What stands before each source of an encoder-decoder.  [default: as the model was trained]
+        prompt: Prompt template of a decoder, with {source} in it.  [default: as the model was trained]
+        prefix: Text put before each source of an encoder-decoder.  [default: as the model was trained]
         beams: Beams of the search; 1 takes the likeliest token each time.  [default: as in the model's run, else
             4]
         max_new_tokens: Where a generated text is cut off.  [default: as in the model's run, else 128]
-        min_new_tokens: No generated text ends before it has as many.  [default: as in the model's run, else 0]
+        min_new_tokens: Least number of tokens of a generated text.  [default: as in the model's run, else 0]
         length_penalty: Above 0 favours long texts, below 0 short ones.  [default: as in the model's run, else
             1.0]
         no_repeat_ngram: No run of so many tokens appears twice in a text; 0 allows it.  [default: as in the

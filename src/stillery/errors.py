@@ -1,6 +1,6 @@
 """Errors of the user's input, one line each.
 
-Everything that can be wrong with a request raises `UserError`; the command line prints its lines and exits with code 2.
+Invalid input raises `UserError`; the command line prints its lines and exits with code 2.
 """
 
 from __future__ import annotations

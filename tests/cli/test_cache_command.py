@@ -20,8 +20,7 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_it_is_listed_and_cleared(command, cache: Path) -> None:
     assert (
-        command("cache").out
-        == f"0 entries, 0.0 MB, in {cache} (limit 5 GB a kind, of what teachers showed --cache-limit)\n"
+        command("cache").out == f"0 entries, 0.0 MB, in {cache} (limit 5 GB a kind; teacher outputs: --cache-limit)\n"
     )
     found = find_cache()
     assert found is not None

@@ -108,7 +108,7 @@ def test_lists_with_commas_are_asked_about(command, make_bert, texts, tmp_path):
     done = command(*asked)
     assert done.code == 2 and done.out == ""
     assert done.err.splitlines() == [
-        "stillery: in.csv: the label 'funny,sad' looks like several of the other labels; say --multi-label "
+        "stillery: in.csv: the label 'funny,sad' looks like several of the other labels; use --multi-label "
         "--label-separator ',' if it is, or --no-multi-label if it is a class of its own"
     ]
     done = command(*asked, "--multi-label")

@@ -25,7 +25,7 @@ def test_texts_of_a_teacher_are_kept_before_there_is_a_run(command, tmp_path, mo
     assert done.code == 130 and not out.exists()
     *_, kept, last = done.err.splitlines()
     assert kept == "16 texts of the teacher are kept; the same command goes on from there"
-    assert last == f"stillery: interrupted; no run was begun in {out}"
+    assert last == f"stillery: interrupted; nothing was written to {out}"
     done = command(*run, "--verbose")
     assert done.code == 0, done.err
     assert "16 texts of the teacher read from the cache" in done.err

@@ -47,7 +47,7 @@ def test_a_run_says_logs_keeps_and_repeats_what_it_chose(command, teacher: Path,
     kept = read(out)
     (met,) = kept["pairs"].values()
     said = "hidden: student-teacher layers " + ", ".join(f"{ours}-{theirs}" for ours, theirs in met)
-    assert said + " (by how alike they are)" in done.err
+    assert said + " (by CKA similarity)" in done.err
     events = [json.loads(line) for line in (out / "log.jsonl").read_text().splitlines()]
     assert events[0] == {"event": "pairs", "step": 0, "pairs": {"hidden": met}}
     matrix = np.array(kept["similarity"]["task"]["encoder"])

@@ -163,7 +163,7 @@ def test_classes_that_look_joined_are_not_guessed_at(tmp_path):
     assert load_file(path, multi_label=False)[1] == Labels(names=("a", "a|b", "b"))
     assert load_file(path, multi_label=True)[1] == Labels(names=("a", "b"), multi=True)
     assert infer(["a|x", "b|y"], "a").names == ("a|x", "b|y")
-    with pytest.raises(UserError, match=r"row 2: the label \[\"b\"\] is a list; say --multi-label"):
+    with pytest.raises(UserError, match=r"row 2: the label \[\"b\"\] is a list; use --multi-label"):
         load_file(csv(tmp_path / "b.csv", ["x,a", 'y,"[""b""]"']))
 
 

@@ -272,8 +272,8 @@ def test_a_run_file_is_not_carried_out_in_steps_of_another_size(
 ) -> None:
     done = start(TWO, "-m", "stillery", "distill", "--config", whole / "run.toml", "--out", tmp_path / "out")
     assert said(done) == {
-        "stillery: the run file is for 1 process with batch size 16, and here are 2: for the same steps of 16 examples "
-        "give --batch-size 8 --accumulate 1 beside it"
+        "stillery: the run file is for 1 process with batch size 16, but 2 processes are running: for the same "
+        "steps of 16 examples give --batch-size 8 --accumulate 1 beside it"
     }
     assert not (tmp_path / "out").exists()
 

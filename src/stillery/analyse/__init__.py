@@ -1,1 +1,1 @@
-"""Why it works: the papers' analyses of teacher and student layers."""
+"""The papers' analyses of teacher and student layers."""

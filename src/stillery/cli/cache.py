@@ -15,7 +15,7 @@ def cache(
     action: Annotated[str, typer.Argument(help="list, or clear to remove everything.")] = "list",
     json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """Show or clear what is kept to save time: tokens, and what teachers showed."""
+    """Show or clear the cache: tokens and teacher outputs."""
     from stillery.cli.show import print_json
     from stillery.data.cache.folder import GIGABYTE, find_cache
 
@@ -35,7 +35,7 @@ def cache(
             print(f"{entry.kind:<8} {entry.bytes / 1e6:>9,.1f} MB  {entry.about}")
     done = "removed from" if action == "clear" else "in"
     noun = "entry" if len(entries) == 1 else "entries"
-    limit = f"limit {found.limit / GIGABYTE:g} GB a kind, of what teachers showed --cache-limit"
+    limit = f"limit {found.limit / GIGABYTE:g} GB a kind; teacher outputs: --cache-limit"
     print(f"{len(entries)} {noun}, {total / 1e6:,.1f} MB, {done} {found.folder} ({limit})")
     left = found.entries() if action == "clear" else []
     if left:

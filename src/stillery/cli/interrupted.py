@@ -1,4 +1,4 @@
-"""What a user who stops a run is told."""
+"""The message after Ctrl-C."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def interruptible(out: Path, *, overwrite: bool = False) -> Iterator[None]:
         yield
     except KeyboardInterrupt:
         now = _written(out)
-        said = f"the run in {out} goes on with --resume" if now is not None else f"no run was begun in {out}"
+        said = f"the run in {out} goes on with --resume" if now is not None else f"nothing was written to {out}"
         if now is not None and now == before:
             said = f"the earlier run in {out} is as it was"
         raise Interrupted(f"interrupted; {said}") from None

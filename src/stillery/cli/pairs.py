@@ -120,7 +120,7 @@ def _of_models(request: _Request) -> Found:
     from stillery.progress import say
 
     if request.kind is not None or request.teacher_decoder_layers is not None:
-        raise UserError("--kind and --teacher-decoder-layers: a --teacher says by itself what it is; leave them out")
+        raise UserError("--kind and --teacher-decoder-layers: both are read from --teacher; leave them out")
     if request.data is not None and request.task is not None:
         raise UserError("both --data and --task are given: give one")
     student = StudentSettings(
@@ -159,9 +159,7 @@ def _of_depths(request: _Request) -> Found:
             raise UserError(f"{name} {student}: a student cannot be deeper than its teacher of {teacher} layers")
     recipe = on_stacks(chosen_recipe(request.asked, None), kind)
     for match in (match for stage in recipe.stages for match in stage.matches if asks(match)):
-        raise UserError(
-            f"match {match.name}: which layers meet depends on how alike they are: give the --teacher itself"
-        )
+        raise UserError(f"match {match.name}: its pairing needs the similarity of layers: give --teacher")
     return recipe, {None: first, "encoder": first, "decoder": decoder}, kind
 
 

@@ -27,7 +27,7 @@ class Commands(StrEnum):
     USE = "Score and use a model"
     UNDERSTAND = "Understand methods and models"
     DATA = "Data and tasks"
-    KEEPING = "House-keeping"
+    KEEPING = "Maintenance"
 
 
 def in_panels(items: Iterable[Any], *, rest: str) -> dict[str, list[Any]]:

@@ -77,7 +77,7 @@ def predict(
     prefix: Annotated[
         str | None,
         typer.Option(
-            help="What stands before a source.  [default: as the model was trained]",
+            help="Text put before each source.  [default: as the model was trained]",
             rich_help_panel=Panel.GENERATION,
         ),
     ] = None,

@@ -1,4 +1,4 @@
-"""The main job on an embedded default: real weights, real sentences, one teacher, three students, one table."""
+"""A complete example on packaged data: real weights, real sentences, one teacher, three students, one table."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ def _ready(request: Request) -> _Ready:
     """Load and check everything; all errors are reported together."""
     inputs, errors = request.inputs, ErrorList()
     if inputs.data.unlabelled:
-        raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
+        raise UserError("--unlabelled is for stillery distill: evaluation needs labels")
     check_batch_size(request.batch_size)
     kind = kind_of_model(request.model, inputs.data)
     refuse(kind, (inputs.data, inputs.generation, inputs.search), errors)

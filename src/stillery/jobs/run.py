@@ -243,7 +243,7 @@ def _with_similar(
     seed = prepared.run.training.seed
     pairs = similar.pairs_said(asked, prepared.stages, prepared.model, prepared.teachers, seed)
     for name, met in pairs.items():
-        how = "as this run began" if before is not None else "by how alike they are"
+        how = "as this run began" if before is not None else "by CKA similarity"
         detail(f"{name}: student-teacher layers {listed((f'{i}-{j}' for i, j in met), 24)} ({how})")
     return prepared, alike, pairs
 

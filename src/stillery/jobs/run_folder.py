@@ -1,4 +1,4 @@
-"""A run folder: made for one run, gone on with by the same run, never overwritten unless that is asked for."""
+"""A run folder: made for one run, resumed by the same run, never overwritten unless that is asked for."""
 
 from __future__ import annotations
 

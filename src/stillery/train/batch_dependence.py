@@ -25,7 +25,7 @@ def check_divided(stages: Sequence[Stage], training: Training, processes: int) -
     divided = processes * training.accumulate > 1
     if divided and training.batch_size % 2 and any(stage.mixing is not None for stage in stages):
         errors.add(
-            f"--batch-size {training.batch_size}: examples are mixed two by two, and pairs fill no odd batch where a "
+            f"--batch-size {training.batch_size}: MixUp pairs need an even batch size where a "
             "step has several of them; give an even one"
         )
     errors.raise_any()

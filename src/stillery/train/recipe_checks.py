@@ -76,7 +76,7 @@ def _check_pairs(match: Match, pairs: Pairs, student: Sizes, teacher: Sizes) -> 
         )
     for ours, theirs in pairs:
         if () in (ours, theirs):
-            errors.add(f"match {match.name}: a pair ({ours}, {theirs}) names no layer on one side")
+            errors.add(f"match {match.name}: a pair ({ours}, {theirs}) is empty on one side")
         inside = all(0 <= layer <= student.layers for layer in flat_layers(ours))
         if not (inside and all(0 <= layer <= teacher.layers for layer in flat_layers(theirs))):
             errors.add(

@@ -42,7 +42,7 @@ class Training:
         "best", "Keep the weights that are best on the dev split, or the last ones.", choices=("best", "last")
     )
     metric: str | None = setting(
-        None, "Metric of a classifier that decides which weights are best.  [default: the first of those shown]"
+        None, "Metric of a classifier that decides which weights are best.  [default: the task's first metric]"
     )
     dev_samples: int | None = setting(
         None, "Score this many dev examples while training; the score at the end is of all of them.", least=1
@@ -66,7 +66,7 @@ class Training:
     grad_norms: bool = setting(False, "Log the gradient norm of each loss term too.", panel=Panel.OUTPUT)
     guards: bool = setting(
         True,
-        "Warn of a loss that explodes, one term with all the gradient, projections that lose rank, one answer for all.",
+        "Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant predictions.",
         panel=Panel.OUTPUT,
     )
     track: str | None = setting(
@@ -95,7 +95,7 @@ class Storing:
         "keys and values.",
         choices=("auto", "on", "off"),
     )
-    cache_limit: float = setting(20.0, "Gigabytes that may take, of all runs together.", above=0)
+    cache_limit: float = setting(20.0, "Maximum size in GB, of all runs together.", above=0)
     cache_dtype: str = setting(
         "auto", "Its number format: auto is fp32 in a run in fp32, else fp16; logits are fp32.", choices=PRECISIONS
     )

@@ -1,4 +1,4 @@
-"""One entry of the cache: named arrays, read by memory map and checked before they are believed."""
+"""One entry of the cache: named arrays, read by memory map and verified before use."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
 
 
 def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *, replace: bool = False) -> bool:
-    """Keep arrays under a key, and make room for them; a cache that cannot be written is said once and no error.
+    """Keep arrays under a key, and make room for them; a cache that cannot be written is reported once, not raised.
 
     When another process was faster its entry stays: it holds the same. An entry that grows is written with `replace`.
     Returns whether the entry is there now.

@@ -1,4 +1,4 @@
-"""The cache folder: what can be worked out again, kept because that takes long.
+"""The cache folder: results that are slow to recompute.
 
 Each kind of thing (`tokens`) has a folder of its own, and in it a folder per entry, named by what the entry was made
 from. An entry holds arrays and a `meta.json`; how it is read and written is in `cached_arrays.py`.

@@ -32,7 +32,7 @@ INTEGRAL = re.compile(r"([+-]?\d+)\.0+")
 INTEGER = re.compile(r"[+-]?\d{1,1000}")
 SEPARATOR = "|"
 JOINED_BY = (SEPARATOR, ",", ";")
-JOINED = "say --multi-label --label-separator {separator} if it is, or --no-multi-label if it is a class of its own"
+JOINED = "use --multi-label --label-separator {separator} if it is, or --no-multi-label if it is a class of its own"
 ProblemType = Literal["single_label_classification", "multi_label_classification", "regression"]
 PROBLEM_TYPES: dict[str, ProblemType] = {
     "classes": "single_label_classification",

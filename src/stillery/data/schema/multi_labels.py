@@ -29,7 +29,7 @@ def refuse_lists(values: Sequence[Any], where: str, rows: Iterable[int] | None =
     if found:
         shown = str(values[found[0] - 1])[:40]
         raise UserError(
-            f"{at_rows(where, found)}: the label {shown} is a list; say --multi-label if a text has several"
+            f"{at_rows(where, found)}: the label {shown} is a list; use --multi-label if a text has several"
         )
 
 
@@ -66,7 +66,7 @@ def label_sets(
         errors.add(f"{at_rows(where, written)}: the label {shown} is a list as code writes it; write a{SEPARATOR}b")
     if texts:
         errors.add(
-            f"{at_rows(where, texts)}: the label is not a list, in other rows it is; write lists, or say --multi-label"
+            f"{at_rows(where, texts)}: the label is not a list, in other rows it is; write lists, or use --multi-label"
         )
     errors.raise_any()
     _refuse_vectors(values, where)

@@ -1,4 +1,4 @@
-"""Training sets made small or wrong on purpose, to see which methods stand it."""
+"""Subsets of the training split and label noise, to compare how methods stand them."""
 
 from __future__ import annotations
 

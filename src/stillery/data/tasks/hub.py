@@ -40,7 +40,7 @@ def cached(hub: Hub) -> Cached | None:
             try:
                 splits = hub_splits(names, hub.folder, hub.splits, str(snapshot))
             except UserError:
-                # A download that was broken off; it is gone on with, not read.
+                # A download that was broken off; it is resumed, not read.
                 continue
             if splits.keys() == hub.splits.keys():
                 files = {split: Files(paths=tuple(snapshot / name for name in some)) for split, some in splits.items()}

@@ -122,7 +122,7 @@ def _ready(asked: Several) -> _Ready:
     everything = [*asked.models, *([asked.against] if asked.against is not None else [])]
     inputs, errors = asked.models[0][1], ErrorList()
     if inputs.data.unlabelled:
-        raise UserError("--unlabelled is for stillery distill: scoring needs what is right")
+        raise UserError("--unlabelled is for stillery distill: evaluation needs labels")
     kinds: list[Kind] = []
     for name, _ in everything:
         with errors.catch():

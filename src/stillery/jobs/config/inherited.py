@@ -78,7 +78,7 @@ def reading_of(model: str, values: Mapping[str, Any], named: Named = str) -> Inp
 
 
 def prefix_of(data: DataSettings) -> str:
-    """What stands before the sources of an encoder-decoder, unless settings say otherwise: a task's own prefix."""
+    """The text put before the sources of an encoder-decoder, unless settings say otherwise: a task's own prefix."""
     return GENERATION_TASKS[data.task].prefix if data.task in GENERATION_TASKS else ""
 
 
@@ -96,7 +96,7 @@ def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[s
 
 
 def _own(data: DataSettings, writing: GenerationSettings) -> dict[str, Any]:
-    """What a run comes to by itself."""
+    """The settings a run resolves to without the user's."""
     return {
         "max_length": data.max_length,
         "max_target_length": writing.max_target_length,

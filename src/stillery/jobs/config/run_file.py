@@ -90,7 +90,9 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
     unknown = from_file.pop(ELSEWHERE, {})
     _ask_where(config, {name: last for name, last in unknown.items() if not said.keys() & _IN_PLACE_OF[name]}, named)
     if "recipe" in from_file and "recipe" not in said:
-        raise UserError(f"{config}: recipe names code to run; say so yourself with --recipe {from_file['recipe']}")
+        raise UserError(
+            f"{config}: a run file may not start code; if you trust it, pass --recipe {from_file['recipe']}"
+        )
     from_file = _as_it_was(from_file)
     functions = set(from_file.pop("given_in_python", [])) - set(said.pop("given_in_python", None) or [])
     if functions:

@@ -61,9 +61,9 @@ class DataSettings:
     multi_label: bool | None = setting(
         None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
     )
-    label_separator: str | None = setting(None, "What stands between them.  [default: |]")
+    label_separator: str | None = setting(None, "Separator of the labels of a text.  [default: |]")
     label_map: str | None = setting(
-        None, "What the data's labels are called by the model: 0=neg,1=pos.  [default: by the same names]"
+        None, "Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]"
     )
     encoding: str | None = setting(None, "Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]")
     skip_empty: bool = setting(False, "Leave out rows with no text or no label, which are errors otherwise.")
@@ -81,10 +81,10 @@ class GenerationSettings:
     target: str | None = setting(None, "Column with the target texts.  [default: found by name]")
     max_target_length: int = setting(128, "Tokens per target; longer ones are cut.", least=4)
     prompt: str | None = setting(
-        None, "What a decoder goes on from, with {source} in it.  [default: the source and a line break]"
+        None, "Prompt template of a decoder, with {source} in it.  [default: the source and a line break]"
     )
     prefix: str | None = setting(
-        None, "What stands before each source of an encoder-decoder.  [default: the task's]", blank=True
+        None, "Text put before each source of an encoder-decoder.  [default: the task's]", blank=True
     )
 
 
@@ -96,7 +96,7 @@ class SearchSettings:
 
     beams: int = setting(4, "Beams of the search; 1 takes the likeliest token each time.", least=1)
     max_new_tokens: int = setting(128, "Where a generated text is cut off.", least=1)
-    min_new_tokens: int = setting(0, "No generated text ends before it has as many.", least=0)
+    min_new_tokens: int = setting(0, "Least number of tokens of a generated text.", least=0)
     length_penalty: float = setting(1.0, "Above 0 favours long texts, below 0 short ones.")
     no_repeat_ngram: int = setting(0, "No run of so many tokens appears twice in a text; 0 allows it.", least=0)
     early_stopping: bool = setting(
@@ -161,7 +161,9 @@ class StudentSettings:
         None, "Layers of its decoder, if it has an encoder too.  [default: --layers, else the teacher's]", least=1
     )
     width: int | None = setting(None, "Hidden size of the student.  [default: the teacher's]", least=1)
-    heads: int | None = setting(None, "Attention heads of the student.  [default: as the width asks for]", least=1)
+    heads: int | None = setting(
+        None, "Attention heads of the student.  [default: keeps the teacher's head size]", least=1
+    )
     init: str | None = setting(
         None,
         f"{', '.join(LAYER_CHOICES)}: which layers to copy; auto: first or even, whichever learns faster in a short "

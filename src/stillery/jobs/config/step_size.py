@@ -25,8 +25,8 @@ def for_processes(run: Run, processes: int) -> Run:
     training = run.training
     together = training.batch_size * run.processes
     raise UserError(
-        f"the run file is for {_count(run.processes)} with batch size {training.batch_size}, and here "
-        f"{'is' if processes == 1 else 'are'} {processes}: for the same steps of {together * training.accumulate} "
+        f"the run file is for {_count(run.processes)} with batch size {training.batch_size}, but "
+        f"{_count(processes)} {'is' if processes == 1 else 'are'} running: for the same steps of {together * training.accumulate} "
         f"examples give {_cure(together, training.accumulate, processes)} beside it"
     )
 
@@ -46,7 +46,7 @@ def check_division(out: Path, before: Mapping[str, Any], now: Mapping[str, Any],
     cure = _cure(together, accumulate_before, processes)
     if size == size_before:
         raise UserError(
-            f"--out {out} holds this run with {in_words(before)}, and its method looks at the batch as a whole: "
+            f"--out {out} holds this run with {in_words(before)}, and its method depends on how a batch is composed: "
             f"give {cure}"
         )
     raise UserError(

@@ -85,7 +85,7 @@ def teaches_own_texts(context: Context) -> None:
     learning = [dataclasses.replace(stage, hard_weight=0.0) for stage in recipe.stages if stage.needs_teacher]
     check_learns(tuple(learning), errors)
     if not learning:
-        errors.add("--on-policy: the method asks the teacher nothing; choose one that does, such as kd")
+        errors.add("--on-policy: the method uses no teacher predictions; choose one that does, such as kd")
 
 
 @needs("student")

@@ -93,7 +93,10 @@ def teacher_texts(
         say(f"warning: the teacher writes nothing for {len(empty)} of {len(texts)} sources; those are left out")
     if cut:
         longest = min(reading.max_target, decoding.max_new_tokens)
-        say(f"{cut} of {len(texts)} texts of the teacher were cut off at {longest} tokens; none of them teaches an end")
+        say(
+            f"{cut} of {len(texts)} texts of the teacher were cut off at {longest} tokens; "
+            "their end-of-sequence token is missing"
+        )
     rows = [row for row, key in enumerate(keys) if key not in empty]
     kept = examples.take(rows) if empty else examples
     prompts = reading.prompts(kept, teacher.tokenizer, "train")
