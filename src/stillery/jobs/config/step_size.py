@@ -26,8 +26,8 @@ def for_processes(run: Run, processes: int) -> Run:
     together = training.batch_size * run.processes
     raise UserError(
         f"the run file is for {_count(run.processes)} with batch size {training.batch_size}, but "
-        f"{_count(processes)} {'is' if processes == 1 else 'are'} running: for the same steps of {together * training.accumulate} "
-        f"examples give {_cure(together, training.accumulate, processes)} beside it"
+        f"{_count(processes)} {'is' if processes == 1 else 'are'} running: for the same steps of "
+        f"{together * training.accumulate} examples give {_cure(together, training.accumulate, processes)} beside it"
     )
 
 
