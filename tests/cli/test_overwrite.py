@@ -79,7 +79,7 @@ def test_an_earlier_run_stays_until_everything_is_checked(run, distil, tmp_path)
     assert all(path in listing(run) for path in before)
 
 
-@pytest.mark.parametrize("kept", ["notes.txt", "thesis/chapter.txt"])
+@pytest.mark.parametrize("kept", ["notes.txt", "thesis/chapter.txt", "student/run.toml"])
 def test_a_folder_with_more_than_a_run_is_never_removed(run, distil, kept):
     (run / kept).parent.mkdir(exist_ok=True)
     (run / kept).write_text("years of work")

@@ -54,7 +54,7 @@ CASES = [
 @pytest.fixture
 def place(tmp_path: Path) -> Path:
     """A folder as people have them; what is in its files is not read."""
-    for model in ("teacher", "runs/small/student"):
+    for model in ("teacher", "runs/small"):
         (tmp_path / model).mkdir(parents=True)
         (tmp_path / model / "config.json").write_text("{}")
     for folder in ("glue", "full"):

@@ -45,7 +45,7 @@ def test_a_run_folder_of_before_is_read_everywhere(command, small, reviews, tmp_
         assert before.code == 0 and before.json == now.json and "longer than 16 tokens" in before.err
         whole = command("evaluate", model, "--data", reviews)
         assert "was trained on rows of" in whole.err
-        assert command("predict", model, "--data", reviews, "--out", tmp_path / "before.csv").code == 0
+        assert command("predict", model, "--data", reviews, "--out", tmp_path / "before.csv", "--overwrite").code == 0
         assert (tmp_path / "before.csv").read_bytes() == (tmp_path / "now.csv").read_bytes()
     done = command("distill", "--resume", "--out", small)
     assert done.code == 0 and "finished already" in done.err and f"model: {small / 'student'}\n" in done.out
@@ -62,7 +62,7 @@ def test_an_unfinished_run_of_before_ends_in_the_new_place(command, small):
     old_layout(small)
     (small / "metrics.json").unlink()
     done = command("distill", "--resume", "--out", small)
-    assert done.code == 0 and done.out.splitlines()[-2] == f"model: {small}", done.err
+    assert done.code == 0 and f"model: {small}\n" in done.out, done.err
     assert files(small) == whole
 
 

@@ -22,7 +22,12 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
+<<<<<<< HEAD
 from stillery.models.load_model import load_classifier
+=======
+from stillery.jobs.run_folder import model_files
+from stillery.models.load_model import load_classifier
+>>>>>>> folder
 
 Save = Callable[..., Path]
 Command = Callable[..., Any]
@@ -188,7 +193,7 @@ def test_bin_weights_score_like_safetensors(
     done = command("distill", "--teacher", folder, *common, "--out", out)
     assert done.code == 0, done.err
     # What is written is safetensors, and a run file knows when the teacher's .bin has changed.
-    assert {path.suffix for path in (out / "student").iterdir()} <= {".safetensors", ".json", ".md", ".txt"}
+    assert {path.suffix for path in model_files(out)} <= {".safetensors", ".json", ".md", ".txt"}
     weights = torch.load(folder / "pytorch_model.bin", weights_only=True)
     weights["classifier.bias"] += 1
     torch.save(weights, folder / "pytorch_model.bin")

@@ -96,8 +96,8 @@ def teacher(tiny_teacher: Path, tokenizer: PreTrainedTokenizerBase, tmp_path_fac
             # Texts then get predictions of their own.
             if "encoder" in name and weight.ndim == 2:
                 weight.mul_(8)
-    model.save_pretrained(out / "student")
-    tokenizer.save_pretrained(out / "student")
+    model.save_pretrained(out)
+    tokenizer.save_pretrained(out)
     (out / "run.toml").write_text(f'job = "finetune"\nmax_length = {TEACHERS_LENGTH}\n', encoding="utf-8")
     return out
 
@@ -129,8 +129,8 @@ def one_by_one(model: PreTrainedModel, folder: Path, texts: Sequence[str], lengt
 
 
 def teachers_logits(teacher: Path, texts: Sequence[str]) -> Logits:
-    model = AutoModelForSequenceClassification.from_pretrained(teacher / "student")
-    return one_by_one(model, teacher / "student", texts, TEACHERS_LENGTH)
+    model = AutoModelForSequenceClassification.from_pretrained(teacher)
+    return one_by_one(model, teacher, texts, TEACHERS_LENGTH)
 
 
 def log_softmax(logits: Logits) -> Logits:
@@ -180,10 +180,10 @@ def test_scores_and_exports(
     distilled: Callable[..., Path], command: Command, teacher: Path, other: Path, data: Path, rows: list[dict[str, str]]
 ) -> None:
     out = distilled("run", "--method", "kd", "--epochs", 2)
-    texts, student = [row["text"] for row in rows[40:]], out / "student"
-    assert (student / "tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes()
-    model = AutoModelForSequenceClassification.from_pretrained(student)
-    ours, theirs = one_by_one(model, student, texts, LENGTH), teachers_logits(teacher, texts)
+    texts = [row["text"] for row in rows[40:]]
+    assert (out / "tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes()
+    model = AutoModelForSequenceClassification.from_pretrained(out)
+    ours, theirs = one_by_one(model, out, texts, LENGTH), teachers_logits(teacher, texts)
     written = pq.read_table(out / "predictions.parquet").to_pydict()
     by_hand = np.exp(log_softmax(theirs))
     np.testing.assert_allclose(np.array(written["teacher_probabilities"]), by_hand, atol=1e-5)
@@ -208,9 +208,8 @@ def test_without_labels_the_teacher_is_agreed_with(
     out = distilled("run", "--data", bare, "--method", "kd", "--unlabelled", "--max-steps", 2, "--keep", "last")
     assert list(steps(out)[0]) == ["soft"]
     scored = json.loads((out / "metrics.json").read_text())["training"]["dev_last"]
-    student = out / "student"
     texts = [row["text"] for row in rows[24:40]]
-    ours = one_by_one(AutoModelForSequenceClassification.from_pretrained(student), student, texts, LENGTH)
+    ours = one_by_one(AutoModelForSequenceClassification.from_pretrained(out), out, texts, LENGTH)
     agreed = 100 * (ours.argmax(1) == teachers_logits(teacher, texts).argmax(1)).mean()
     assert scored["agreement"] == pytest.approx(agreed)
 
@@ -234,7 +233,7 @@ def test_some_layers_of_the_other_model(
     arguments += ("--method", "kd", "--max-steps", 2)
     done = command(*arguments, "--init", "even", "--out", tmp_path / "run")
     assert done.code == 0, done.err
-    assert (tmp_path / "run/student/tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes()
+    assert (tmp_path / "run/tokenizer.json").read_bytes() == (other / "tokenizer.json").read_bytes()
     for more in (("--init", "important"), ("--init", "even", "--width", 8)):
         done = command(*arguments, *more, "--out", tmp_path / "measured")
         assert done.code == 2 and "it has a tokenizer of its own" in done.err
@@ -361,6 +360,6 @@ def test_two_processes_train_like_one(
     assert len(steps(out)) == 3
     for mine, whole in zip(steps(out), steps(one), strict=True):
         assert mine == pytest.approx(whole, rel=1e-4, abs=5e-6)
-    weights, others = (load_file(run / "student" / "model.safetensors") for run in (out, one))
+    weights, others = (load_file(run / "model.safetensors") for run in (out, one))
     for name in (name for name in weights if not name.endswith("key.bias")):
         torch.testing.assert_close(weights[name], others[name], atol=1e-4, rtol=0, msg=name)

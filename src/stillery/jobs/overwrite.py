@@ -20,8 +20,8 @@ _MODEL_FILES = re.compile(
     r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.\w+|merges\.txt|[\w.]+\.model"
 )
 """What an exported model consists of; any other file beside a run's own is the user's."""
-_RUN_FOLDERS = re.compile(r"student|seed-\d+")
-"""Folders of a run beside those of `RUN_FILES`: the model of older runs, and the runs of --restarts."""
+_RUN_FOLDERS = re.compile(r"additional_chat_templates|student|seed-\d+")
+"""Folders of a run beside those of `RUN_FILES`: a tokenizer's, the model of older runs, the runs of --restarts."""
 _SHOWN = 3
 
 
@@ -56,6 +56,9 @@ def check_replaceable(out: Path, run: Finetune | Distill | None = None) -> None:
 def _is_of_a_run(entry: Path) -> bool:
     if entry.name in RUN_FILES or entry.name.startswith(".stillery-part-"):
         return True
+    if entry.name == "student" and (entry / "run.toml").is_file():
+        # Not the model of an older run, but another run.
+        return False
     known = _RUN_FOLDERS if entry.is_dir() and not entry.is_symlink() else _MODEL_FILES
     return bool(known.fullmatch(entry.name))
 

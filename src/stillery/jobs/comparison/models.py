@@ -12,6 +12,7 @@ from stillery.errors import UserError
 from stillery.evaluation.recorded import Recorded, read_predictions
 from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.run_folder import read_metrics
+from stillery.models.model_folder import model_in, run_in
 from stillery.models.stack_layout import GENERATORS
 
 __all__ = ["Model", "how", "named", "read_run", "run_around", "run_folder", "teacher_of", "train_seconds"]
@@ -61,8 +62,8 @@ def run_folder(place: str) -> Path:
             raise UserError(f"{place} is a file: give the folder of a run")
         if not path.is_dir():
             raise UserError(f"{place}: no such run folder")
-        if not (path / "metrics.json").is_file() and (path.resolve().parent / "run.toml").is_file():
-            path = path.resolve().parent
+        if not (path / "metrics.json").is_file():
+            path = run_in(str(path.resolve())) or path
         if (path / "metrics.json").is_file():
             return path
         if (path / "run.toml").is_file():
@@ -116,9 +117,7 @@ def teacher_of(student: Model) -> Model | None:
 
 def run_around(path: Path) -> Path:
     """The run folder that a model's folder is in, or its own."""
-    path = path.resolve()
-    is_inside = not (path / "run.toml").is_file() and (path.parent / "run.toml").is_file()
-    return path.parent if is_inside else path
+    return run_in(str(path.resolve())) or path.resolve()
 
 
 def _of_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -210,14 +209,12 @@ def _facts(folder: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The config.json of a model in its folder or, in a run folder, in `student`; empty where it cannot be read."""
-    for place in (folder, folder / "student"):
-        try:
-            found = json.loads((place / "config.json").read_text(encoding="utf-8"))
-        except (OSError, ValueError):
-            continue
-        return found if isinstance(found, dict) else {}
-    return {}
+    """The config.json of a model or a run; empty where it cannot be read."""
+    try:
+        found = json.loads(((model_in(folder) or folder) / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _megabytes(folder: Path) -> float | None:
