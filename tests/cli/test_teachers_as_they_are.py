@@ -22,12 +22,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-<<<<<<< HEAD
-from stillery.models.load_model import load_classifier
-=======
 from stillery.jobs.run_folder import model_files
 from stillery.models.load_model import load_classifier
->>>>>>> folder
 
 Save = Callable[..., Path]
 Command = Callable[..., Any]

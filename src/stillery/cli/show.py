@@ -134,8 +134,7 @@ def _show_training(training: Mapping[str, Any]) -> None:
         name = next(iter(best))
         kept = f"kept: step {training['kept_step']} of {training['steps']}"
         few = f" (of {training['dev_samples']} examples)" if "dev_samples" in training else ""
-        by = training.get("selected_on", "dev")
-        show(f"  {by} {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
+        show(f"  dev {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
 
 
 def show_comparison(found: Comparison, *, json: bool = False, out: Path | None = None) -> None:

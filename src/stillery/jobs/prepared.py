@@ -136,7 +136,8 @@ class Prepared:
             f"{self.kind.summary(self.read)}"
         ]
         lines += [f"data: {note}" for note in self._notes_of_data() if _SIZES not in note]
-        named = [f"{name} has {_counted(few)}" for name, few in list(sizes.items())[1:] if few < FEW]
+        few = {"dev": splits.dev, "test": splits.test}
+        named = [f"{name} has {_counted(len(some))}" for name, some in few.items() if some and len(some) < FEW]
         if named:
             lines.append(
                 f"warning: {' and '.join(named)}: scores on so few say little (see their 95% intervals); add rows, or "
