@@ -85,7 +85,7 @@ def _folded(name: str, room: int) -> list[str]:
 def _headings(names: Sequence[str]) -> list[str]:
     """The names of the columns in two lines, so that a table fits into 80 columns."""
     parts = {
-        "parameters": "param-\neters", "size on disk": "size on\ndisk", "teacher agreement": "teacher\nagreement",
+        "parameters": "params", "size on disk": "size on\ndisk", "teacher agreement": "teacher\nagreement",
         "texts per second": "texts\nper s",
     }  # fmt: skip
     return [parts.get(name, name.replace(" (", "\n(")) for name in names]
