@@ -34,6 +34,12 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
             check_place(out)
             if overwrite:
                 check_replaceable(out, run)
+    if run.training.trackers:
+        # Loaded only where there are some: it takes as long as torch does.
+        from stillery.train.trackers import check_trackers
+
+        with errors.catch():
+            check_trackers(run.training.trackers)
     if asked.clear("data"):
         _check_data(run.data, errors)
     models: list[tuple[str | None, str | None]] = []
