@@ -110,7 +110,7 @@ WITHOUT = {
     "first-token": lambda: patch.object(trace, "_first_token_only", lambda model, wanted: []),
     "fused-optimiser": lambda: patch.object(torch.optim, "AdamW", _unfused),
     "like-lengths": lambda: patch.object(batches, "POOL_WINDOWS", 1),
-    "pairs-at-once": lambda: patch.object(terms, "_at_once", lambda match, pairs, projection: False),
+    "pairs-at-once": lambda: patch.object(terms, "at_once", lambda match, pairs, projection: False),
 }
 """The smaller levers, and how each is left out; the loop has no switches for them."""
 OTHERWISE = ("first-token", "like-lengths", "own-attention", "unread-masks")

@@ -6,7 +6,7 @@ import csv
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -15,6 +15,7 @@ from transformers import AutoModelForSequenceClassification, BertConfig, PreTrai
 
 from stillery.data.tasks.load_task import load_task
 from stillery.models.load_model import load_tokenizer
+from stillery.verbosity import Verbosity, verbosity_as
 
 # The sizes of the models are so small that more threads only get in each other's way.
 torch.set_num_threads(1)
@@ -28,6 +29,13 @@ def _cache_of_its_own(tmp_path_factory: pytest.TempPathFactory) -> None:
     """Keep the user's cache out of the tests, in this process and those it starts."""
     os.environ["STILLERY_CACHE"] = str(tmp_path_factory.mktemp("cache"))
     os.environ.pop("STILLERY_CACHE_LIMIT", None)
+
+
+@pytest.fixture
+def verbose() -> Iterator[None]:
+    """Details are said: caches, pairs of layers, starts."""
+    with verbosity_as(Verbosity.VERBOSE):
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -143,7 +143,7 @@ def test_every_lever_can_be_left_out_and_is_back_after(monkeypatch: pytest.Monke
         (levers.step, "seed_generators"), (levers.attention, "_unread"), (torch.backends.cuda, "cudnn_sdp_enabled"),
         (levers.trace.StackHooks, "__init__"),
         (levers.trace, "_first_token_only"), (torch.optim, "AdamW"), (levers.batches, "POOL_WINDOWS"),
-        (levers.terms, "_at_once"),
+        (levers.terms, "at_once"),
     ]  # fmt: skip
     assert len(places) == len(levers.WITHOUT)
     for lever, (module, name) in zip(levers.WITHOUT, places, strict=True):

@@ -278,6 +278,7 @@ def test_generation_starts_from_the_prompts_of_training():
 
 
 @pytest.mark.parametrize("family", ["bart", "llama"])
+@pytest.mark.usefixtures("verbose")
 def test_tokens_are_kept(family, monkeypatch, tmp_path, capsys):
     monkeypatch.setenv("STILLERY_CACHE", str(tmp_path))
     monkeypatch.setattr(token_cache, "FEWEST", 10)

@@ -55,6 +55,7 @@ def entries(cache: Path) -> list[Path]:
     return sorted(path for path in cache.glob("tokens/*") if path.is_dir())
 
 
+@pytest.mark.usefixtures("verbose")
 def test_the_second_reading_is_the_first(
     tokenizer: PreTrainedTokenizerBase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys
 ) -> None:
@@ -122,6 +123,7 @@ def legacy(folder: Path, words: list[str], **settings: object) -> BertTokenizerL
     return BertTokenizerLegacy(str(folder / "vocab.txt"), model_max_length=64, **settings)
 
 
+@pytest.mark.usefixtures("verbose")
 def test_a_tokenizer_in_python(cache: Path, tmp_path: Path, capsys) -> None:
     words = ["a", "film", "of", "scenes", "the", "review"]
     slow, examples = legacy(tmp_path / "one", words), made()
@@ -188,6 +190,7 @@ def change_the_facts(entry: Path) -> None:
         lambda entry: (entry / "types.npy").unlink(),
     ],
 )
+@pytest.mark.usefixtures("verbose")
 def test_a_damaged_entry_is_made_again(tokenizer: PreTrainedTokenizerBase, cache: Path, capsys, damage) -> None:
     examples = made()
     fresh = cached_tokens(examples, tokenizer, 16)

@@ -210,7 +210,7 @@ def test_plain_tags_have_accuracy_alone() -> None:
     found = tag_evaluation("pos", gold, guess, guess, draws=20)
     assert found["metrics"] == {"accuracy": 75.0} and "types" not in found and "entity_agreement" not in found
     assert tag_agreement(guess, gold.tags, gold.offsets, names) == {"agreement": 75.0}
-    with pytest.raises(UserError, match=r"metric 'f1' is of entities, and the tags \(NOUN, VERB, O, ...\) mark none"):
+    with pytest.raises(UserError, match=r"metric 'f1' is of entities, and the tags \(NOUN, VERB, O\) mark none"):
         tag_scores(gold, guess, ["f1"])
 
 

@@ -262,6 +262,7 @@ def test_a_tokenizer_without_padding(gpt2: PreTrainedModel, tokenizer: PreTraine
     assert ids_of(gpt2, bare, tokens) == expected
 
 
+@pytest.mark.usefixtures("verbose")
 def test_progress_is_shown_when_asked_for(
     gpt2: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, tokens: Tokens, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -95,6 +95,7 @@ def test_a_saved_model_is_read_as_it_was(
     assert model_kind(folder) == ("encoder-decoder" if model.config.is_encoder_decoder else "decoder")
 
 
+@pytest.mark.usefixtures("verbose")
 def test_a_decoder_without_a_padding_token_pads_with_its_end(
     make_writer: Any, unpadded: PreTrainedTokenizerBase, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

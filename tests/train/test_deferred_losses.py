@@ -56,7 +56,7 @@ def test_on_a_cpu_every_step_is_looked_at_and_what_is_logged_is_told_at_once(acc
     telling.add(said(2), None)
     assert not [*telling.arrived()]
     telling.add(said(3, float("nan")), None)
-    with pytest.raises(Stopped, match="step 3: loss term hard is not finite on examples row 3"):
+    with pytest.raises(Stopped, match="in step 3 the loss term hard is not finite, on examples row 3"):
         list(telling.arrived())
 
 

@@ -288,6 +288,7 @@ def test_the_largest_number_of_a_format_fits_and_a_larger_one_does_not(dtype: st
     assert torch.isfinite(cast(torch.full((1, 1), torch.inf), "fp32")[1])
 
 
+@pytest.mark.usefixtures("verbose")
 def test_methods_and_seeds_share_arrays(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
 ) -> None:
@@ -706,6 +707,7 @@ def test_who_is_stopped_while_waiting_stops(standstill: None, teacher, data: Tra
     other.let_go()
 
 
+@pytest.mark.usefixtures("verbose")
 def test_the_limit_is_kept(student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys) -> None:
     kd, forward = (
         Objective(student_of(2), methods.build(name).stages, teacher=teacher_sizes, seed=0)
@@ -793,6 +795,7 @@ def test_a_whole_array_is_read_where_nothing_can_be_written(
     assert isinstance(teachers_of(objective, teacher, data)[0], CachedTeacher)
 
 
+@pytest.mark.usefixtures("verbose")
 def test_seeds_that_draw_other_layers_share_arrays(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
 ) -> None:
@@ -815,6 +818,7 @@ def test_seeds_that_draw_other_layers_share_arrays(
     assert shown.hidden.keys() == set(needs[None].hidden) and len(shown.hidden) == 1
 
 
+@pytest.mark.usefixtures("verbose")
 def test_what_cannot_be_kept_is_asked_of_the_teacher(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
 ) -> None:
@@ -937,6 +941,7 @@ def test_a_teacher_that_stays_or_is_here_already_leaves_nothing_behind(teacher) 
         assert not live.host_weights and live.model.device.type == device
 
 
+@pytest.mark.usefixtures("verbose")
 def test_auto_measures_and_says(
     student_of: StudentOf, teacher, teacher_sizes: Sizes, data: TrainingData, capsys
 ) -> None:

@@ -19,7 +19,7 @@ import torch
 from stillery.atomic import atomic_file
 from stillery.data.cache.folder import META, find_cache
 from stillery.errors import UserError
-from stillery.progress import detail
+from stillery.progress import detail, say
 
 __all__ = ["choose"]
 
@@ -83,7 +83,7 @@ def _gpu_has_bf16() -> bool:
         return True
     problem = _trial("cuda", "bfloat16")
     if problem:
-        detail(f"bf16 does not work on this GPU: {problem}; training in fp32")
+        say(f"bf16 does not work on this GPU: {problem}; training in fp32")
         return False
     # Where it cannot be kept it is tried again in the next run.
     with suppress(OSError):
