@@ -75,6 +75,8 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     samples = prepared.run.training.dev_samples
     if samples is not None and samples < len(data.splits["dev"][0].examples):
         metrics["training"]["dev_samples"] = samples
+    if prepared.run.condition.holdout is not None:
+        metrics["training"]["selected_on"] = data.splits["dev"][0].split
     if start is not None:
         metrics["start"] = start
     kind.write_answers(out / "predictions.parquet", scored, student, theirs)
