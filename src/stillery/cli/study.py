@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from stillery.errors import Interrupted, UserError
+from stillery.errors import Interrupted, Stopped
 
 __all__ = ["study"]
 
@@ -45,9 +45,7 @@ def study(
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print(f"cells: {said}; tables in {out / 'tables'}")
     if found.failures:
-        raise UserError(
-            f"{len(found.failures)} of {len(found.states)} cells failed; run them again with --retry-failed"
-        )
+        raise Stopped(f"{len(found.failures)} of {len(found.states)} cells failed; run them again with --retry-failed")
 
 
 def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None:

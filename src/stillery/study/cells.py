@@ -16,13 +16,13 @@ from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.resolved import resolved_method
 from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import places
-from stillery.jobs.config.settings import Asked, Distill, Finetune, resolve
+from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
 from stillery.jobs.kinds.find import kind_of_model, kind_to_train
 from stillery.jobs.recipe import chosen_recipe
 from stillery.models.locate import model_folder
 from stillery.study.contents import task_contents, tree_contents
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
-from stillery.study.results import Row, Task
+from stillery.study.results import Row
 
 __all__ = ["PlannedCell", "PlannedTable", "PlannedTeacher", "planned"]
 
@@ -90,8 +90,10 @@ class PlannedTable:
 
 
 def planned(plan: Plan) -> tuple[list[PlannedCell], list[PlannedTable]]:
-    """Every cell of a plan, teachers first, and the tables they fill; raises all errors of settings with their lines."""
+    """Every cell of a plan, teachers first, and the tables they fill; raises all errors with their lines."""
     maker = _Maker(plan)
+    for line in plan.errors:
+        maker.errors.add(line)
     tables = list(maker.tables())
     maker.errors.raise_any()
     return list(maker.cells.values()), tables
@@ -103,7 +105,6 @@ class _Maker:
     def __init__(self, plan: Plan) -> None:
         self.plan, self.errors = plan, ErrorList()
         self.cells: dict[str, PlannedCell] = {}
-        self._begun: dict[str, PlannedCell] = {}
 
     def tables(self) -> Iterator[PlannedTable]:
         """The tables, one for each combination of values that are not varied within a table."""
@@ -220,7 +221,7 @@ class _Maker:
                 values[name] = value
         asked = resolve(kind, values, lambda name: f"{self._where(given, name)}: {name}")
         errors = asked.gathered()
-        if kind is Distill and not errors.lines:
+        if kind is Distill and asked.clear(*setting_names(MethodSettings)):
             try:
                 chosen_recipe(asked.run.method, None)
             except UserError as error:
@@ -230,7 +231,7 @@ class _Maker:
             self.errors.add(line)
         if errors.lines:
             return None
-        cell = self._addressed(asked, task, row, trial, teacher, given)
+        cell = self._addressed(asked, task, row, trial, teacher, given) if task.there else None
         if cell is not None:
             self.cells.setdefault(cell.name, cell)
         return cell
@@ -314,8 +315,3 @@ def _address(run: Finetune | Distill, teacher: str | None) -> str:
 def _model_contents(name: str) -> str:
     folder = model_folder(name)
     return tree_contents(Path(folder)) if Path(folder).is_dir() else folder
-
-
-def task_of(cell: PlannedCell, metric: str) -> Task:
-    """The column of a cell, with the metric that its run was measured by."""
-    return Task(name=cell.task, metric=metric)

@@ -151,7 +151,8 @@ class Claims:
         try:
             os.link(part, place)
         except FileExistsError:
-            return False
+            # A network file system may have made it, lost its answer and asked again.
+            return part.stat().st_nlink == 2
         except OSError:
             # A file system without hard links.
             return _created(place, text)
@@ -164,7 +165,7 @@ class Claims:
         if note.get("owner") == self.owner:
             return False
         if note.get("place") == this_place() and note.get("started") is not None:
-            return _started(int(note["process"])) != note["started"]
+            return bool(_started(int(note["process"])) != note["started"])
         count, now = self._counter(note.get("owner", "")), time.monotonic()
         before, since = self._seen.setdefault(str(note.get("owner")), (count, now))
         if count != before:

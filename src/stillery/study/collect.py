@@ -14,7 +14,7 @@ from stillery.study.answers import Answers, read_answers
 from stillery.study.cells import PlannedCell, PlannedTable
 from stillery.study.folder import State, StudyFolder
 from stillery.study.plan import Plan
-from stillery.study.results import ROUNDED, Cell, Key, Results, Row, Task
+from stillery.study.results import ROUNDED, Cell, Key, Results, Task
 from stillery.study.terms import differences
 
 __all__ = ["Collected", "Damaged", "collect"]
@@ -50,7 +50,7 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
         found = reader.cell(cell)
         if found is not None:
             cells[key] = found
-    rows = [row for row in table.rows]
+    rows = list(table.rows)
     for teacher in table.teachers:
         own = _teacher_cells(reader, plan, table, teacher.cells, teacher.folders, picked)
         if own:

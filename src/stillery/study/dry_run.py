@@ -7,6 +7,7 @@ import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -85,7 +86,8 @@ class _Measure:
     def seconds(self, cell: PlannedCell) -> tuple[float, float]:
         """Seconds of a step of a cell, and of everything else in it."""
         run = cell.asked.run
-        shape: tuple[Any, ...] = (cell.job, run.data.max_length, run.training.batch_size * run.training.accumulate, cell.task)
+        window = run.training.batch_size * run.training.accumulate
+        shape: tuple[Any, ...] = (cell.job, run.data.max_length, window, cell.task)
         if isinstance(run, Distill):
             shape = (*shape, self._source(cell), run.student.layers, run.student.width, cell.row)
         else:
@@ -107,7 +109,7 @@ class _Measure:
         given = FromPython(on_step=lambda step, numbers: times.append(time.perf_counter()))
         job(dataclasses.replace(cell.asked, run=run), out, given=given)
         whole = time.perf_counter() - began
-        between = sorted(later - earlier for earlier, later in zip(times, times[1:], strict=False))
+        between = sorted(later - earlier for earlier, later in pairwise(times))
         step = between[len(between) // 2] if between else whole
         return step, max(whole - steps * step, 0.0), str(out)
 

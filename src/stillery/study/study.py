@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from stillery.atomic import atomic_file
 from stillery.errors import Stopped, UserError
 from stillery.progress import bar, console, say
 from stillery.study.cells import PlannedCell, planned
@@ -81,10 +82,10 @@ def run_study(
                 chosen = [cell for cell in cells if cell.name in damaged.cells]
     states = {cell.name: folder.state(cell) for cell in cells}
     failures = {cell.name: folder.failure(cell.name) or "" for cell in cells if states[cell.name] is State.FAILED}
-    return Study(
-        out=out, states=states, failures=failures, tables=collected,
-        text="\n".join(_written(folder, read, one) for one in collected),
-    )  # fmt: skip
+    text = "\n".join(_written(folder, read, one) for one in collected)
+    with atomic_file(out / "tables" / "report.md") as part:
+        part.write_text(text, encoding="utf-8")
+    return Study(out=out, states=states, failures=failures, tables=collected, text=text)
 
 
 def only(cells: Sequence[PlannedCell], select: str | None) -> list[PlannedCell]:

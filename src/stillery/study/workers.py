@@ -121,7 +121,8 @@ class Workers:
         self._folder, self._cells, self._pace = folder, tuple(cells), pace
         # A start method that shares nothing with this process, which may hold threads.
         self._context = multiprocessing.get_context("spawn")
-        threads = max(1, (os.cpu_count() or 1) // number) if devices == [None] else 1
+        asked = os.environ.get("OMP_NUM_THREADS", "")
+        threads = int(asked) if asked.isdigit() else max(1, (os.cpu_count() or 1) // (number * len(devices)))
         self._orders = [
             _Order(
                 folder=folder.path, cells=self._cells, pace=pace, threads=threads, device=device,
