@@ -60,6 +60,7 @@ class _Measure:
         self.place, self.cells, self.folder = place, cells, folder
         self._seconds: dict[Any, tuple[float, float]] = {}
         self._teachers: dict[str, str] = {}
+        self._count = 0
 
     def steps(self, cell: PlannedCell) -> int:
         """The optimiser steps of a cell, over all stages."""
@@ -102,7 +103,8 @@ class _Measure:
         run = dataclasses.replace(run, training=dataclasses.replace(run.training, max_steps=steps, keep="last"))
         if isinstance(run, Distill):
             run = dataclasses.replace(run, teacher=self._teacher(cell))
-        out = self.place / str(len(self._seconds))
+        self._count += 1
+        out = self.place / str(self._count)
         times: list[float] = []
         began = time.perf_counter()
         job = run_distill if isinstance(run, Distill) else run_finetune
