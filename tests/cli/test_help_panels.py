@@ -13,7 +13,7 @@ from stillery.cli.panels import Commands
 from stillery.jobs.config.settings import GROUPS
 from stillery.setting import Panel, panel_of
 
-EVERY = ("distill", "finetune", "evaluate", "predict", "pairs", "methods", "demo", "cache", "layers", "check")
+EVERY = ("distill", "finetune", "evaluate", "predict", "pairs", "methods", "demo", "cache", "layers", "check", "study")
 SORTED = {
     "distill": [*Panel],
     "finetune": [panel for panel in Panel if panel not in (Panel.STUDENT, Panel.METHOD)],

@@ -21,8 +21,8 @@ from stillery.study.claims import Claims
 from stillery.study.collect import Damaged, collect
 from stillery.study.folder import State, StudyFolder
 from stillery.study.plan import read_plan
+from stillery.study.run import only, run_study
 from stillery.study.run_cell import run_cell
-from stillery.study.study import only, run_study
 from stillery.study.workers import work
 
 
@@ -57,10 +57,8 @@ def names(plan: Path) -> dict[str, str]:
 
 def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
     """Through the command: a failed cell does not stop the rest, what is finished is not done again."""
-    plan = write_plan(
-        "seeds = [0, 1]\nvary = ['layers']\n",
-        "[methods.none]\n[methods.kd]\n[methods.deep]\nmethod = 'kd'\nlayers = 9\n",
-    )
+    methods = "[methods.none]\n[methods.kd]\n[methods.deep]\nmethod = 'kd'\nlayers = 9\n"
+    plan = write_plan("seeds = [0, 1]\nvary = ['layers']\n", methods)
     out = tmp_path / "out"
     done = stillery("study", plan, "--out", out, "--workers", 2, STILLERY_CACHE="off")
     assert done.returncode == 1, done.stderr
@@ -91,7 +89,8 @@ def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
     # Another plan is refused, unless it only adds cells.
     with pytest.raises(UserError, match="holds another study: 4 of its cells are not in"):
         run_study(write_plan("seeds = [0]\n"), out)
-    more = planned(read_plan(write_plan("seeds = [0, 1, 2]\nvary = ['layers']\n", methods)))[0]
+    plan = write_plan("seeds = [0, 1, 2]\nvary = ['layers']\n", methods)
+    more = planned(read_plan(plan))[0]
     folder.begin(read_plan(plan), more)
     assert [folder.state(cell) for cell in more].count(State.OPEN) == 3
 

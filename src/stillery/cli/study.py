@@ -32,7 +32,7 @@ def study(
         _show_dry_run(plan, out, only, workers)
         return
     from stillery.study.folder import State
-    from stillery.study.study import run_study
+    from stillery.study.run import run_study
 
     try:
         found = run_study(plan, out, workers=workers, select=only, retry=retry_failed)
@@ -53,8 +53,8 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
     from stillery.study.dry_run import dry_run as looked_at
     from stillery.study.folder import StudyFolder
     from stillery.study.plan import read_plan
-    from stillery.study.study import only as chosen
-    from stillery.study.study import spent
+    from stillery.study.run import only as chosen
+    from stillery.study.run import spent
 
     cells, _ = planned(read_plan(plan))
     lines = looked_at(StudyFolder(out), chosen(cells, only))
