@@ -77,7 +77,7 @@ def test_what_is_held_out_depends_on_texts_alone(command, tiny_teacher, make_ber
     assert {one["id"] for one in few["label_noise"]["flipped"]} & set(few["holdout"]["ids"])
     # There is a test split, so that is scored.
     assert read(tmp_path / "student" / "metrics.json")["split"] == "test"
-    assert "are held out to choose by, with seed 0; test is scored once" in done.err
+    assert f"{60 - len(few['holdout']['ids'])} train, {len(few['holdout']['ids'])} holdout, 16 test" in done.err
     assert "holdout = 0.2" in (tmp_path / "student" / "run.toml").read_text()
 
 
