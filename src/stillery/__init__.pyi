@@ -189,8 +189,8 @@ def distill(
         sample_seed: Seed of that draw, and of the one of dev_samples.
         label_noise: Share of training labels flipped to another class.
         noise_seed: Seed of the flips.
-        holdout: Share of the training split, such as 0.1, that decides on weights, patience and restarts instead
-            of dev, which is then scored once, at the end.
+        holdout: Share of the training split, such as 0.1, that chooses weights, early stopping and restarts
+            instead of dev, which is then scored once, at the end.
         holdout_seed: Seed of that share; which texts it has depends on nothing else.
 
     Student:
@@ -539,8 +539,8 @@ def finetune(
         sample_seed: Seed of that draw, and of the one of dev_samples.
         label_noise: Share of training labels flipped to another class.
         noise_seed: Seed of the flips.
-        holdout: Share of the training split, such as 0.1, that decides on weights, patience and restarts instead
-            of dev, which is then scored once, at the end.
+        holdout: Share of the training split, such as 0.1, that chooses weights, early stopping and restarts
+            instead of dev, which is then scored once, at the end.
         holdout_seed: Seed of that share; which texts it has depends on nothing else.
 
     Training:

@@ -136,7 +136,7 @@ class ConditionSettings:
     noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
     holdout: float | None = setting(
         None,
-        "Share of the training split, such as 0.1, that decides on weights, --patience and --restarts instead of dev, "
+        "Share of the training split, such as 0.1, that chooses weights, early stopping and restarts instead of dev, "
         "which is then scored once, at the end.",
         above=0,
         most=0.5,
