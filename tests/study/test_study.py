@@ -83,7 +83,7 @@ def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
     for cell in planned(read_plan(plan))[0]:
         if cell.name in before:
             found = folder.metrics(cell.name)["metrics"]["accuracy"]
-            assert scores[cell.row or "teacher"][str(cell.seed)] == pytest.approx(found)
+            assert scores[cell.row or "model"][str(cell.seed)] == pytest.approx(found)
     again = run_study(plan, out)
     assert again.text in done.stdout and written(folder) == before
     # Another plan is refused, unless it only adds cells.

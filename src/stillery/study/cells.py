@@ -164,7 +164,10 @@ class _Maker:
             cell = self._cell(Finetune, {**given, "seed": seed}, task, None, {})
             if cell is not None:
                 cells[task.name] = cell.name
-        row = Row(name=one.name, teacher=True, seeds=(_TEACHERS_SEED,))
+        # One teacher is called by its model; several have names of their own.
+        model = Path(str(one.settings.get("model", ("",))[0])).name
+        alone = len(self.plan.teachers) == 1 and model and model not in [method.name for method in self.plan.methods]
+        row = Row(name=model if alone else one.name, teacher=True, seeds=(_TEACHERS_SEED,))
         return PlannedTeacher(row=row, cells=cells, folders=folders)
 
     def _row(

@@ -45,11 +45,9 @@ def dry_run(folder: StudyFolder, cells: Sequence[PlannedCell]) -> list[Line]:
         measure = _Measure(Path(place), {cell.name: cell for cell in cells}, folder)
         found = []
         for cell in cells:
-            steps = measure.steps(cell)
-            step, rest = measure.seconds(cell)
-            state = folder.state(cell)
-            done = state is State.FINISHED
-            found.append(Line(cell=cell, steps=steps, seconds=0.0 if done else rest + steps * step, state=state))
+            steps, state = measure.steps(cell), folder.state(cell)
+            step, rest = (0.0, 0.0) if state is State.FINISHED else measure.seconds(cell)
+            found.append(Line(cell=cell, steps=steps, seconds=rest + steps * step, state=state))
     return found
 
 

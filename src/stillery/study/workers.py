@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import os
+import socket
 import sys
 import threading
 import time
@@ -126,7 +127,7 @@ class Workers:
         self._orders = [
             _Order(
                 folder=folder.path, cells=self._cells, pace=pace, threads=threads, device=device,
-                log=folder.path / "logs" / f"{os.uname().nodename}-{os.getpid()}-{place}.log",
+                log=folder.path / "logs" / f"{socket.gethostname()}-{os.getpid()}-{place}.log",
             )
             for place, device in enumerate(device for device in devices for _ in range(number))
         ]  # fmt: skip
