@@ -78,7 +78,7 @@ def further_cells(plan: Path, out: Path) -> list[float]:
     with kept_warm():
         for cell in cells:
             began = time.process_time()
-            run_cell(folder, cell, print)
+            run_cell(folder, cell)
             took.append(time.process_time() - began)
     return took[1:]
 

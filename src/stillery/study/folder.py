@@ -128,18 +128,26 @@ class StudyFolder:
             return "predictions.parquet is not readable"
         return None if rows == metrics.get("examples") else "predictions.parquet is of other examples than metrics.json"
 
-    def set_aside(self, name: str) -> Path | None:
-        """Move a run folder out of the way, to `quarantine/`; None where another process has done so."""
+    def set_aside(self, name: str, why: str) -> None:
+        """Move a run folder out of the way, to `quarantine/`, with a line that says why."""
         folder = self.path / "quarantine"
         folder.mkdir(parents=True, exist_ok=True)
         for number in range(1, 10_000):
             place = folder / f"{name}-{number}"
             if not place.exists():
+                # Another process may have done so.
                 with suppress(FileNotFoundError):
                     self.run(name).rename(place)
-                    return place
-                return None
+                    _write(folder / f"{place.name}.txt", f"{name}: {why}; it is set aside in {place} and made again\n")
+                return
         raise UserError(f"{folder} holds 10,000 copies of {name}: look what damages it, and empty the folder")
+
+    def said_aside(self) -> dict[str, str]:
+        """The lines about everything that was set aside, by file."""
+        return {path.name: path.read_text(encoding="utf-8").strip() for path in self._lines()}
+
+    def _lines(self) -> list[Path]:
+        return sorted((self.path / "quarantine").glob("*.txt"))
 
     def metrics(self, name: str) -> dict[str, Any]:
         """The metrics of a finished cell."""

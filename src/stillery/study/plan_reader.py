@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -145,7 +146,7 @@ class PlanReader:
         if name not in paths or not isinstance(value, str):
             return value
         path = self.file.parent / Path(value).expanduser()
-        return str(path.resolve()) if path.exists() else value
+        return os.path.normpath(path.absolute()) if path.exists() else value
 
     def _tasks(self, teachers: Sequence[TeacherPlan]) -> tuple[TaskPlan, ...]:
         listed = self.values.get("tasks")
@@ -199,7 +200,7 @@ class PlanReader:
             elif not isinstance(folder, str) or not path.is_dir():
                 self._wrong((*place, TEACHER), f"teacher {folder!r}: no such folder")
             else:
-                found[name] = str(path.resolve())
+                found[name] = os.path.normpath(path.absolute())
         return found
 
     def _teachers(self) -> tuple[TeacherPlan, ...]:

@@ -24,7 +24,7 @@ from stillery.study.workers import Workers
 
 __all__ = ["Study", "only", "run_study", "spent"]
 
-_LOOK = 0.5
+_LOOK, _ROUNDS = 0.5, 3
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,14 +70,22 @@ def run_study(
     if retry:
         for cell in chosen:
             folder.retry(cell.name)
+    known, rounds = folder.said_aside(), 0
     while True:
         _run(folder, chosen, workers, pace or Pace())
+        for name, line in folder.said_aside().items():
+            if name not in known:
+                say(f"warning: {line}")
+        known = folder.said_aside()
         try:
             collected = tuple(collect(folder, read, table) for table in shown)
             break
         except Damaged as damaged:
+            rounds += 1
+            if rounds == _ROUNDS:
+                raise Stopped(f"{out}: results are damaged again and again: {damaged}; look at the disk") from None
             for name, wrong in damaged.cells.items():
-                say(f"{name}: {wrong}; it is set aside in {folder.set_aside(name)} and made again")
+                folder.set_aside(name, wrong)
             if not {cell.name for cell in chosen} & damaged.cells.keys():
                 chosen = [cell for cell in cells if cell.name in damaged.cells]
     states = {cell.name: folder.state(cell) for cell in cells}
@@ -120,13 +128,13 @@ def _run(folder: StudyFolder, cells: Sequence[PlannedCell], number: int, pace: P
         while True:
             wrong = workers.look()
             done = _done(folder, cells)
-            note = _note(folder, cells, done, len(done) - len(before), began, claims)
+            note = _notes(folder, cells, done, len(done) - len(before), began, claims)
             for cell in cells:
                 if cell.name in done and cell.name not in told:
                     told.add(cell.name)
                     shown.advance(1, note)
                     if not console.is_terminal:
-                        say(f"{len(done)} of {len(cells)} cells; {_came_to(folder, cell)}; {note}")
+                        say("; ".join([f"{len(done)} of {len(cells)} cells", _came_to(folder, cell), *note]))
             shown.advance(0, note)
             if wrong is not None:
                 raise Stopped(f"{wrong}; everything finished is kept: run the same command to go on")
@@ -145,17 +153,17 @@ def _done(folder: StudyFolder, cells: Sequence[PlannedCell]) -> dict[str, State]
     return {name: state for name, state in states.items() if state is not State.OPEN}
 
 
-def _note(
+def _notes(
     folder: StudyFolder, cells: Sequence[PlannedCell], done: dict[str, State], new: int, began: float, claims: Claims
-) -> str:
-    """How many run and have failed, and how long the rest will take."""
+) -> list[str]:
+    """How many have failed and run, and how long the rest will take."""
+    failed, left = sum(state is not State.FINISHED for state in done.values()), len(cells) - len(done)
     running = sum(cell.name not in done and claims.holder(cell.name) is not None for cell in cells)
-    failed = sum(state is not State.FINISHED for state in done.values())
-    said = f"{running} running" + (f", {failed} failed" if failed else "")
-    left = len(cells) - len(done)
+    notes = [f"{failed} failed"] if failed else []
+    notes += [f"{running} running"] if left else []
     if new and left:
-        said += f", about {spent(left * (time.monotonic() - began) / new)} left"
-    return said
+        notes.append(f"about {spent(left * (time.monotonic() - began) / new)} left")
+    return notes
 
 
 def spent(seconds: float) -> str:

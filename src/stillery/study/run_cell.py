@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import traceback
-from collections.abc import Callable
 
 from stillery.errors import Stopped, UserError
 from stillery.jobs.distill import run_distill
@@ -18,7 +17,7 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a disk that is full; no cell is to blame for them."""
 
 
-def run_cell(folder: StudyFolder, cell: PlannedCell, tell: Callable[[str], None]) -> None:
+def run_cell(folder: StudyFolder, cell: PlannedCell) -> None:
     """Run a cell that this process has claimed, or go on with it.
 
     What cannot be run is recorded; only a full disk, and whoever stops the process, end more than the cell. Results
@@ -28,7 +27,7 @@ def run_cell(folder: StudyFolder, cell: PlannedCell, tell: Callable[[str], None]
         wrong = folder.damage(cell)
         if wrong is None:
             return
-        tell(f"{cell.name}: {wrong}; it is set aside in {folder.set_aside(cell.name)} and made again")
+        folder.set_aside(cell.name, wrong)
     begun = (folder.run(cell) / "run.toml").is_file()
     try:
         _run(folder, cell)
@@ -36,7 +35,7 @@ def run_cell(folder: StudyFolder, cell: PlannedCell, tell: Callable[[str], None]
         if not begun:
             folder.fail(cell.name, "; ".join(error.lines))
             return
-        tell(f"{cell.name}: {error}; what was begun is set aside in {folder.set_aside(cell.name)}")
+        folder.set_aside(cell.name, str(error))
         _again(folder, cell)
     except Exception as error:
         _failed(folder, cell, error)

@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -17,6 +17,7 @@ from stillery.progress import console
 from stillery.study.cells import PlannedCell
 from stillery.study.claims import Claims, Pace
 from stillery.study.folder import State, StudyFolder
+from stillery.verbosity import Verbosity, verbosity_as
 
 __all__ = ["FULL_DISK", "Workers", "work"]
 
@@ -27,9 +28,7 @@ POLL = 1.0
 _MOST_DEATHS = 3
 
 
-def work(
-    folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, tell: Callable[[str], None], poll: float = POLL
-) -> None:
+def work(folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, poll: float = POLL) -> None:
     """Run cells until every one is finished, failed or blocked, waiting for those that other workers are at."""
     # Not at the top: whoever only looks at a study needs no torch.
     from stillery.jobs.warm import kept_warm
@@ -47,7 +46,7 @@ def work(
                 continue
             try:
                 if _is_left(folder, taken, set()):
-                    run_cell(folder, taken, tell)
+                    run_cell(folder, taken)
             finally:
                 claims.release(taken.name)
 
@@ -86,16 +85,15 @@ def _main(order: _Order) -> None:
     sys.stdout = sys.stderr = log
     console.file = log
 
-    def tell(line: str) -> None:
-        print(line, file=log, flush=True)
-
     # Without its parent nobody would know of it.
     threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(order.threads)
     try:
-        work(StudyFolder(order.folder), order.cells, Claims(StudyFolder(order.folder).claims, pace=order.pace), tell)
+        folder = StudyFolder(order.folder)
+        with verbosity_as(Verbosity.VERBOSE):
+            work(folder, order.cells, Claims(folder.claims, pace=order.pace))
     except KeyboardInterrupt:
         os._exit(130)
     except OSError as error:
