@@ -44,7 +44,7 @@ def prepare(place: Path) -> None:
     from transformers import AutoModelForSequenceClassification, BertConfig
 
     from stillery.data.tasks.load import load_task
-    from stillery.models.load import load_tokenizer
+    from stillery.models.load_model import load_tokenizer
 
     torch.manual_seed(0)
     config = BertConfig(hidden_size=32, num_hidden_layers=4, num_attention_heads=4, intermediate_size=64)

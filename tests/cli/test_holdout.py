@@ -13,7 +13,7 @@ from tagging_models import conll, tagged
 from text_models import SHORT, make_writer, write_pairs
 from text_models import SMALL as SMALL_TEXT
 
-from stillery.models.locate import model_folder
+from stillery.models.model_folder import model_folder
 
 TRAINING = ("--max-steps", 5, "--batch-size", 8, "--eval-every", 1, "--lr", 0.01)
 

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from stillery.errors import UserError
-from stillery.models.locate import model_folder
+from stillery.models.model_folder import model_folder
 from stillery.study.cells import planned
 from stillery.study.claims import Claims
 from stillery.study.collect import Damaged, collect

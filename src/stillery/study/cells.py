@@ -13,13 +13,13 @@ from pathlib import Path
 from typing import Any
 
 from stillery.errors import ErrorList, UserError
+from stillery.jobs.chosen_recipe import chosen_recipe
 from stillery.jobs.config.resolved import resolved_method
 from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import places
 from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
 from stillery.jobs.kinds.find import kind_of_model, kind_to_train
-from stillery.jobs.recipe import chosen_recipe
-from stillery.models.locate import model_folder
+from stillery.models.model_folder import model_folder
 from stillery.study.contents import task_contents, tree_contents
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
 from stillery.study.results import Row

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.errors import UserError
-from stillery.models.locate import model_folder
+from stillery.models.model_folder import model_folder
 from stillery.study.answers import Answers, read_answers
 from stillery.study.cells import PlannedCell, PlannedTable
 from stillery.study.folder import State, StudyFolder

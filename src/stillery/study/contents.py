@@ -8,7 +8,7 @@ from pathlib import Path
 
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
-from stillery.data.tasks.locate import find
+from stillery.data.tasks.task_files import find
 from stillery.errors import UserError
 
 __all__ = ["task_contents", "tree_contents"]

@@ -22,7 +22,7 @@ from stillery.jobs.warm import kept_warm, warm
 from stillery.progress import quiet
 from stillery.study.cells import PlannedCell
 from stillery.study.folder import State, StudyFolder
-from stillery.train.schedule import run_steps
+from stillery.train.learning_rate import run_steps
 
 __all__ = ["Line", "dry_run"]
 
