@@ -83,7 +83,7 @@ def test_what_is_held_out_depends_on_texts_alone(command, tiny_teacher, make_ber
 
 def test_repeated_texts_stay_together(reviews):
     from stillery.data.schema.answer_labels import classification
-    from stillery.data.schema.load import load
+    from stillery.data.schema.load_splits import load
     from stillery.jobs.holdout import holdout_rows
 
     train = load(reviews, classification()).train
