@@ -43,7 +43,7 @@ def prepare(place: Path) -> None:
     import torch
     from transformers import AutoModelForSequenceClassification, BertConfig
 
-    from stillery.data.tasks.load import load_task
+    from stillery.data.tasks.load_task import load_task
     from stillery.models.load_model import load_tokenizer
 
     torch.manual_seed(0)
@@ -66,6 +66,7 @@ def command(*arguments: object) -> float:
 def further_cells(plan: Path, out: Path) -> list[float]:
     """Processor seconds of each student in one worker, after the teacher."""
     from stillery.jobs.warm import kept_warm
+    from stillery.progress import quiet
     from stillery.study.cells import planned
     from stillery.study.folder import StudyFolder
     from stillery.study.plan import read_plan
@@ -75,7 +76,7 @@ def further_cells(plan: Path, out: Path) -> list[float]:
     cells, _ = planned(read)
     folder, took = StudyFolder(out), []
     folder.begin(read, cells)
-    with kept_warm():
+    with quiet(), kept_warm():
         for cell in cells:
             began = time.process_time()
             run_cell(folder, cell)
