@@ -50,6 +50,7 @@ def test_all_errors_are_reported_together_with_their_lines(write_plan):
         for text in ("seeds = [0, 0]", "learning_rate = 1e-5", 'tasks_dir = "x"', "batch_size = [8, 16]",
                      "layer = 2", 'lr = "high"', "temperature = -1", "[methods.kdd]", "epochs = 9", "betta = 3")
     }  # fmt: skip
+    assert [int(line.partition(": ")[0]) for line in found] == sorted(int(line.partition(": ")[0]) for line in found)
     # Values are checked in the same pass as names.
     assert "temperature is -1.0: it must be more than 0" in str(found)
     assert "learning_rate is not a setting: it is called lr here" in str(found)
@@ -91,11 +92,14 @@ def test_bad_values(write_plan, top, said):
 
 
 def test_files_and_tasks_that_are_not_there(write_plan, tmp_path):
-    path = write_plan(head="tasks = ['review.csv', 'sst-2', {name = 'mine', task = 'rtee'}]\n")
+    path = write_plan(
+        head="tasks = ['review.csv', 'sst-2', {name = 'mine', task = 'rtee'}, {name = 'two', task = 'rte', data = 'b'}]\n"
+    )
     assert [line.partition(": ")[2] for line in errors(path)] == [
         "review.csv: no such file or folder",
         "sst-2: no such file or folder; if it is a task: did you mean 'sst2'?",
         "no task 'rtee'; did you mean 'rte'?",
+        "task two has both task and data: give one",
     ]
     with pytest.raises(UserError, match="no such file"):
         read_plan(tmp_path / "nowhere.toml")
@@ -104,7 +108,7 @@ def test_files_and_tasks_that_are_not_there(write_plan, tmp_path):
 def test_a_method_with_terms_of_its_own_is_refused_unless_that_is_varied(write_plan):
     own = "[methods.none]\n[methods.kd]\ninit = 'even'\n"
     (line,) = errors(write_plan(methods=own))
-    assert "kd has a init of its own" in line and "vary = ['init']" in line
+    assert "kd alone sets init" in line and "vary = ['init']" in line
     _, (table,) = planned(read_plan(write_plan("vary = ['init']\n", own)))
     assert {row.name: row.start for row in table.rows} == {"none": None, "kd": "even"}
     # Several values of what is varied are rows of one table; of what is not, a table each.

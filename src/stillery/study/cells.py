@@ -95,8 +95,14 @@ def planned(plan: Plan) -> tuple[list[PlannedCell], list[PlannedTable]]:
     for line in plan.errors:
         maker.errors.add(line)
     tables = list(maker.tables())
-    maker.errors.raise_any()
+    if maker.errors.lines:
+        raise UserError(*sorted(maker.errors.lines, key=_line_of))
     return list(maker.cells.values()), tables
+
+
+def _line_of(error: str) -> int:
+    found = re.search(r":(\d+): ", error)
+    return int(found[1]) if found else 0
 
 
 class _Maker:

@@ -171,6 +171,9 @@ class PlanReader:
             table["task" if known else "data"] = name
         settings = self._settings(table, place, _SHARED)
         before = len(self.errors.lines)
+        if {"task", "data"} <= settings.keys():
+            self._wrong(place, f"task {name} has both task and data: give one")
+            del settings["data"]
         task, data = (settings.get(key, (None,))[0] for key in ("task", "data"))
         if isinstance(task, str) and task not in TASKS and task not in GENERATION_TASKS:
             self._wrong(place, f"no task {task!r}; {nearest(task, [*TASKS, *GENERATION_TASKS])}")
@@ -248,7 +251,7 @@ class PlanReader:
             elif key in _STUDENT:
                 self._wrong(
                     (*place, key),
-                    f"{name} has a {key} of its own: all methods of a table get the same; put it under [student], or "
+                    f"{name} alone sets {key}, and all methods of a table get the same: put it under [student], or "
                     f"compare it on purpose with vary = [{key!r}]",
                 )
             else:
