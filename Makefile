@@ -2,10 +2,14 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test test-slow lint bench stub docs format clean
+.PHONY: demo study test test-slow lint bench stub docs format clean
 
 demo: .venv/demo
 	$(BIN)/stillery demo
+
+# Goes on where it was stopped.
+study: .venv/demo
+	$(BIN)/stillery study studies/quick.toml --out study --workers 2
 
 test: .venv/dev
 	$(BIN)/python -m pytest -m "not slow" -n 2 --dist loadfile
@@ -62,4 +66,4 @@ format: .venv/dev
 	touch $@
 
 clean:
-	rm -rf .venv .venv-bench bench demo demo-fast
+	rm -rf .venv .venv-bench bench demo demo-fast study

@@ -280,7 +280,18 @@ def test_levers_of_the_reasons_are_those_of_the_benchmark() -> None:
 
 def test_options_that_documents_name_exist() -> None:
     helped = ""
-    for command in ("finetune", "distill", "evaluate", "predict", "methods", "pairs", "layers", "demo", "cache"):
+    for command in (
+        "finetune",
+        "distill",
+        "evaluate",
+        "predict",
+        "methods",
+        "pairs",
+        "layers",
+        "demo",
+        "cache",
+        "study",
+    ):
         done = subprocess.run([sys.executable, "-m", "stillery", command, "--help"], capture_output=True, text=True)
         helped += done.stdout
     for group in ("synth", "fetch", "average"):
@@ -296,6 +307,7 @@ def test_options_that_documents_name_exist() -> None:
         "docs/tasks.md",
         "docs/teacher-cache.md",
         "docs/teachers.md",
+        "docs/studies.md",
     ):
         text = re.sub(
             r"`python benchmarks.*?`|```sh\npython.*?```", "", (ROOT / page).read_text("utf-8"), flags=re.DOTALL

@@ -68,6 +68,8 @@ def distill(
     sample_seed: int = 0,
     label_noise: float | None = None,
     noise_seed: int = 0,
+    holdout: float | None = None,
+    holdout_seed: int = 0,
     encoder_layers: int | None = None,
     decoder_layers: int | None = None,
     width: int | None = None,
@@ -187,6 +189,9 @@ def distill(
         sample_seed: Seed of that draw, and of the one of dev_samples.
         label_noise: Share of training labels flipped to another class.
         noise_seed: Seed of the flips.
+        holdout: Share of the training split, such as 0.1, that chooses weights, early stopping and restarts
+            instead of dev, which is then scored once, at the end.
+        holdout_seed: Seed of that share; which texts it has depends on nothing else.
 
     Student:
         encoder_layers: Layers of its encoder, if it has a decoder too.  [default: layers, else the teacher's]
@@ -456,6 +461,8 @@ def finetune(
     sample_seed: int = 0,
     label_noise: float | None = None,
     noise_seed: int = 0,
+    holdout: float | None = None,
+    holdout_seed: int = 0,
     on_step: Callable[[int, Mapping[str, float]], object] | None = None,
     on_score: Callable[[int, Mapping[str, float]], object] | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
@@ -532,6 +539,9 @@ def finetune(
         sample_seed: Seed of that draw, and of the one of dev_samples.
         label_noise: Share of training labels flipped to another class.
         noise_seed: Seed of the flips.
+        holdout: Share of the training split, such as 0.1, that chooses weights, early stopping and restarts
+            instead of dev, which is then scored once, at the end.
+        holdout_seed: Seed of that share; which texts it has depends on nothing else.
 
     Training:
         on_step: Called after every step with its number, the loss and its terms; returning stillery.STOP or False

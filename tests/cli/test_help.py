@@ -53,6 +53,7 @@ COMMANDS = {
     "methods": ("json",),
     "pairs": ("method", "teacher-layers", "layers", "epoch", "seed", "json"),
     "layers": ("json",),
+    "study": ("out", "dry-run", "only", "workers", "retry-failed"),
     "check": (),
     "cache": ("json",),
 }

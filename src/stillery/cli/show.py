@@ -128,13 +128,14 @@ def _search(decoding: Mapping[str, Any]) -> str:
 
 
 def _show_training(training: Mapping[str, Any]) -> None:
-    """Print the dev split's main metric at the best and at the last scoring."""
+    """Print the main metric of what was chosen by, dev or held out, at the best and at the last scoring."""
     best, last = training.get("dev_best"), training.get("dev_last")
     if best and last:
         name = next(iter(best))
         kept = f"kept: step {training['kept_step']} of {training['steps']}"
         few = f" (of {training['dev_samples']} examples)" if "dev_samples" in training else ""
-        show(f"  dev {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
+        by = training.get("selected_on", "dev")
+        show(f"  {by} {name}{few}: best {best[name]:.2f}, last {last[name]:.2f} ({kept})")
 
 
 def show_comparison(found: Comparison, *, json: bool = False, out: Path | None = None) -> None:

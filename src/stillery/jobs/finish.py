@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from transformers import PreTrainedModel
 
-from stillery.evaluation.cost import cost
+from stillery.evaluation.cost import cost, megabytes, parameters
 from stillery.evaluation.inference_mode import device_of
 from stillery.jobs.card import Facts, card, layer_counts
 from stillery.jobs.custom_metric import with_metrics
@@ -16,6 +16,7 @@ from stillery.jobs.kinds.base import Answers, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared
 from stillery.jobs.result import Result
 from stillery.jobs.run_folder import mark_finished
+from stillery.jobs.warm import warm
 from stillery.models.export import export
 from stillery.models.load_model import Loaded
 from stillery.models.projected_head import folded
@@ -62,19 +63,14 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     export(model, prepared.tokenizer, out, card(facts, metrics | {"cost": own.cost}), own.ends)
     if teacher is not None:
         teacher.model.cpu()
-    metrics["cost"] = cost(
-        model,
-        out,
-        _one_by_one(tokenised, kind.latency_examples),
-        length=prepared.encoding.max_length,
-        train_seconds=outcome.seconds,
-        teacher=teacher.model if teacher else None,
-        teacher_inputs=_one_by_one(as_teacher, kind.latency_examples),
-    ) | dict(own.cost)
+    measured = _cost(prepared, model, out, (tokenised, as_teacher))
+    metrics["cost"] = measured | {"train_seconds": outcome.seconds} | dict(own.cost)
     metrics |= _training(outcome) | dict(data.record)
     samples = prepared.run.training.dev_samples
     if samples is not None and samples < len(data.splits["dev"][0].examples):
         metrics["training"]["dev_samples"] = samples
+    if prepared.run.condition.holdout is not None:
+        metrics["training"]["selected_on"] = data.splits["dev"][0].split
     if start is not None:
         metrics["start"] = start
     kind.write_answers(out / "predictions.parquet", scored, student, theirs)
@@ -104,7 +100,30 @@ def _both(
     described = f"{split} (teacher)"
     own = prepared.teacher_encoding or encoding
     theirs = Reader(loaded=prepared.teacher, encoding=own, batch_size=size, description=described, cached=True)
-    return ours, kind.answers(theirs, scored, tokenised[1])
+    teacher, examples = prepared.run.fingerprints.get("teacher"), scored.examples.fingerprint
+    key = ("answers", teacher, examples, scored.task, repr((encoding, own)), size, device_of(model).type)
+    return ours, warm(key, lambda: kind.answers(theirs, scored, tokenised[1]))
+
+
+def _cost(
+    prepared: Prepared, model: PreTrainedModel, folder: Path, tokenised: tuple[Trainable, Trainable]
+) -> dict[str, Any]:
+    """What the model costs; of many runs in a process measured once for each shape of model and teacher."""
+    teacher = None if prepared.teacher is None else prepared.teacher.model
+    length, most = prepared.encoding.max_length, prepared.kind.latency_examples
+
+    def measured() -> dict[str, Any]:
+        ours, theirs = (_one_by_one(one, most) for one in tokenised)
+        return cost(model, folder, ours, length=length, train_seconds=None, teacher=teacher, teacher_inputs=theirs)
+
+    shapes = [None if one is None else (parameters(one), _shape(one)) for one in (model, teacher)]
+    return warm(("cost", *shapes, length), measured) | {"megabytes": megabytes(folder)}
+
+
+def _shape(model: PreTrainedModel) -> str:
+    """The configuration without what differs between models of one shape."""
+    config = model.config.to_dict()
+    return str({name: value for name, value in config.items() if name not in ("_name_or_path", "id2label", "label2id")})
 
 
 def _one_by_one(tokenised: Trainable, most: int) -> list[dict[str, Any]]:

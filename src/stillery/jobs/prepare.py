@@ -10,10 +10,12 @@ from typing import Any
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.calibration import Calibration
 from stillery.jobs.config.settings import EXAMPLES, Asked, Distill, Finetune, StudentSettings
+from stillery.jobs.holdout import held_out
 from stillery.jobs.kinds.base import Kind, Read
 from stillery.jobs.kinds.refuse import refuse_asked
 from stillery.jobs.run_folder import check_place
 from stillery.jobs.student_start import Starts
+from stillery.jobs.warm import warm
 from stillery.models.load_model import Loaded
 from stillery.models.student import Student
 from stillery.recipe import Recipe
@@ -128,12 +130,15 @@ def fits_the_kind(context: Context) -> None:
 
 @needs("kind", settings=(*EXAMPLES, "metric", "class_weights"))
 def reads_its_data(context: Context) -> None:
-    """The splits can be read, and drawn and changed as the conditions say."""
+    """The splits can be read, drawn and changed as the conditions say, and a part of train held out."""
     assert context.kind is not None
+    kind, inputs = context.kind, context.run.inputs
     teacher = context.model if isinstance(context.run, Distill) else None
-    read = context.kind.read(context.run.inputs, teacher)
-    under, context.conditions = context.kind.under(context.run.condition, read)
-    context.read = context.kind.measured(under, context.run.training)
+    labels = None if teacher is None else str(teacher.model.config.id2label)
+    read = warm(("read", kind.name, inputs, labels), lambda: kind.read(inputs, teacher))
+    under, record = kind.under(context.run.condition, read)
+    divided, context.conditions = held_out(context.run.condition, under, record, kind)
+    context.read = kind.measured(divided, context.run.training)
 
 
 def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:

@@ -130,14 +130,17 @@ class Prepared:
 
     def _data(self) -> list[str]:
         splits = self.read.splits
-        test = f", {len(splits.test)} test" if splits.test is not None else ""
+        sizes = {"train": len(splits.train)} | {
+            self.read.scored[name].split if name in self.read.scored else name: len(some)
+            for name, some in (("dev", splits.dev), ("test", splits.test))
+            if some is not None
+        }
         lines = [
-            f"data: {splits.source}, {len(splits.train)} train, {len(splits.dev)} dev{test} examples, "
+            f"data: {splits.source}, {', '.join(f'{size} {name}' for name, size in sizes.items())} examples, "
             f"{self.kind.summary(self.read)}"
         ]
         lines += [f"data: {note}" for note in self._notes_of_data() if _SIZES not in note]
-        few = {"dev": splits.dev, "test": splits.test}
-        named = [f"{name} has {_counted(len(some))}" for name, some in few.items() if some and len(some) < FEW]
+        named = [f"{name} has {_counted(few)}" for name, few in list(sizes.items())[1:] if few < FEW]
         if named:
             lines.append(
                 f"warning: {' and '.join(named)}: scores on so few say little (see their 95% intervals); add rows, or "

@@ -134,6 +134,16 @@ class ConditionSettings:
     sample_seed: int = setting(0, "Seed of that draw, and of the one of --dev-samples.", least=0, most=2**32 - 1)
     label_noise: float | None = setting(None, "Share of training labels flipped to another class.", above=0, most=1)
     noise_seed: int = setting(0, "Seed of the flips.", least=0, most=2**32 - 1)
+    holdout: float | None = setting(
+        None,
+        "Share of the training split, such as 0.1, that chooses weights, early stopping and restarts instead of dev, "
+        "which is then scored once, at the end.",
+        above=0,
+        most=0.5,
+    )
+    holdout_seed: int = setting(
+        0, "Seed of that share; which texts it has depends on nothing else.", least=0, most=2**32 - 1
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

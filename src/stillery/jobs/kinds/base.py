@@ -7,7 +7,7 @@ else in `jobs` asks which kind a model is of: the jobs (prepare, run, finish, ev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -108,7 +108,8 @@ class Scored:
 class Read:
     """The splits of a run as they were read: examples of train, dev and test, and those that models are scored on.
 
-    `scored` has dev, test where there is one that can be scored, and further splits of a task by name.
+    `scored` has dev, test where there is one that can be scored, and further splits of a task by name. With `--holdout`
+    the part of train that is held out stands in the place of dev, and what is reported in that of test.
     """
 
     splits: Any
@@ -212,6 +213,10 @@ def _as_it_is(run: Any, *_: Any) -> Any:
     return run
 
 
+def _like_dev(read: Read, examples: Any, split: str) -> Scored:
+    return replace(read.scored["dev"], split=split, examples=examples, gold=examples.labels)
+
+
 def _none(*_: Any) -> None:
     return None
 
@@ -270,6 +275,9 @@ class Kind:
 
     under: Callable[[ConditionSettings, Read], tuple[Read, dict[str, Any]]]
     """The training split drawn and changed as the conditions say, and a record of it."""
+
+    to_select: Callable[[Read, Any, str], Scored] = _like_dev
+    """Training examples that are held out, as models are scored on them to choose between their weights."""
 
     measured: Callable[[Read, Training], Read] = _as_it_is
     """The splits with the metric first that is to decide; checks that the training settings go with the labels."""

@@ -132,7 +132,7 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     metrics: dict[str, Any] = {}
     warning = None
     if majority_collapse(_logits(model, tokenised, None), dev.labels):
-        warning = "the model gives every dev example the same answer; it has learnt nothing useful"
+        warning = f"the model gives every {dev.split} example the same answer; it has learnt nothing useful"
         metrics["collapsed"] = True
     if is_custom(model):
         say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")

@@ -55,6 +55,7 @@ KIND = Kind(
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
     under=under,
+    to_select=inputs.to_select,
     summary=lambda read: "texts to generate",
     calibration=encoding.calibration,
     inherit=as_taught,

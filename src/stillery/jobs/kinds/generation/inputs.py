@@ -27,7 +27,7 @@ from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.kinds.base import Read, Scored, Scoring
 from stillery.models.load_model import Loaded
 
-__all__ = ["read", "read_texts", "read_to_score"]
+__all__ = ["read", "read_texts", "read_to_score", "to_select"]
 
 
 def read(inputs: InputSettings, teacher: Loaded | None = None) -> Read:
@@ -60,6 +60,11 @@ def _schema(inputs: InputSettings) -> Schema:
     """How files of sources and targets are read."""
     asked, data = inputs.generation, inputs.data
     return generation(asked.source, asked.target, encoding=data.encoding, skip_empty=data.skip_empty)
+
+
+def to_select(read: Read, examples: Examples, split: str) -> Scored:
+    """Training examples to choose weights by: those of their targets' likelihood, so no classes are needed."""
+    return Scored(task=read.scored["dev"].task, split=split, examples=examples)
 
 
 def read_texts(inputs: InputSettings) -> Examples:

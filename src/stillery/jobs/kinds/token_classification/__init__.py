@@ -102,6 +102,7 @@ KIND = Kind(
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
     under=_under,
+    to_select=inputs.to_select,
     summary=_summary,
     calibration=inputs.calibration,
     inherit=as_taught,

@@ -33,7 +33,7 @@ from stillery.models.family import longest_input
 from stillery.models.load_model import Loaded
 from stillery.train.trainable import WordData
 
-__all__ = ["Encoding", "calibration", "encoding", "offsets_of", "read", "read_texts", "read_to_score"]
+__all__ = ["Encoding", "calibration", "encoding", "offsets_of", "read", "read_texts", "read_to_score", "to_select"]
 
 Ints = NDArray[np.int64]
 
@@ -104,6 +104,13 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
         if examples is not None
     }
     return Read(splits=parts, scored=scored)
+
+
+def to_select(read: Read, examples: Examples, split: str) -> Scored:
+    """Training sentences to choose weights by."""
+    dev = read.scored["dev"]
+    assert dev.labels is not None
+    return _scored(examples, dev.task, split, dev.labels)
 
 
 def read_texts(inputs: InputSettings) -> Examples:

@@ -116,7 +116,7 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
     warning = None
     only = one_tag(_tags(model, tokenised, None), _tag_set(dev))
     if only is not None:
-        warning = f"the model gives every word of dev the tag {only}; it has learnt nothing useful"
+        warning = f"the model gives every word of {dev.split} the tag {only}; it has learnt nothing useful"
         metrics["collapsed"] = True
     if is_custom(model):
         say(f"the student's head is custom: it does not load as a plain checkpoint, but with `{HOW_TO_LOAD}`")

@@ -1,0 +1,65 @@
+"""`stillery study`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from stillery.errors import Interrupted, Stopped
+
+__all__ = ["study"]
+
+
+def study(
+    plan: Annotated[Path, typer.Argument(help="A plan; see docs/studies.md.", metavar="PLAN.toml")],
+    out: Annotated[Path, typer.Option(help="Folder of the study. What is finished in it is never done again.")],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print every cell, their steps and how long they take; run nothing.")
+    ] = False,
+    only: Annotated[
+        str | None,
+        typer.Option(help="Only cells with this in their name (* and ? fit anything), and their teachers."),
+    ] = None,
+    workers: Annotated[
+        int, typer.Option(help="Worker processes: for each GPU, or in all where there is none.", min=1)
+    ] = 1,
+    retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed.")] = False,
+) -> None:
+    """Compare methods over tasks and seeds on equal terms, resumable, on one machine or many."""
+    if dry_run:
+        _show_dry_run(plan, out, only, workers)
+        return
+    from stillery.study.folder import State
+    from stillery.study.run import run_study
+
+    try:
+        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed)
+    except KeyboardInterrupt:
+        raise Interrupted(f"interrupted; the same command goes on with the study in {out}") from None
+    print(found.text)
+    for name, reason in found.failures.items():
+        print(f"failed: {name}: {reason}")
+    counts = {state: sum(one is state for one in found.states.values()) for state in State}
+    said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
+    print(f"cells: {said}; tables in {out / 'tables'}")
+    if found.failures:
+        raise Stopped(f"{len(found.failures)} of {len(found.states)} cells failed; run them again with --retry-failed")
+
+
+def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None:
+    from stillery.study.cells import planned
+    from stillery.study.dry_run import dry_run as looked_at
+    from stillery.study.folder import StudyFolder
+    from stillery.study.plan import read_plan
+    from stillery.study.run import only as chosen
+    from stillery.study.run import spent
+
+    cells, _ = planned(read_plan(plan))
+    lines = looked_at(StudyFolder(out), chosen(cells, only))
+    for line in lines:
+        print(f"{line.cell.name}  {line.steps} steps, {spent(line.seconds)}, {line.state}")
+    seconds = sum(line.seconds for line in lines)
+    one = f", {spent(seconds / workers)} with {workers} workers" if workers > 1 else ""
+    print(f"{len(lines)} cells, {sum(line.steps for line in lines):,} steps, about {spent(seconds)} in one worker{one}")

@@ -1,0 +1,71 @@
+"""Part of the training split held out to choose by, so that dev and test are scored once and choose nothing."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from stillery.data.schema.examples import Examples, Splits
+from stillery.data.schema.splits import text_keys
+from stillery.errors import UserError
+from stillery.jobs.config.settings import ConditionSettings
+from stillery.jobs.kinds.base import Kind, Read
+
+__all__ = ["HOLDOUT", "held_out", "holdout_rows"]
+
+HOLDOUT = "holdout"
+"""What the split that is held out is called."""
+
+
+def held_out(
+    condition: ConditionSettings, read: Read, record: Mapping[str, Any], kind: Kind
+) -> tuple[Read, dict[str, Any]]:
+    """The splits with a part of the training one in the place of dev, which is then scored at the end; and a record.
+
+    What `--samples` and `--label-noise` leave of the training split is divided, so that what chooses is neither more
+    nor cleaner than what a run under these conditions has.
+    """
+    if condition.holdout is None:
+        return read, dict(record)
+    parts: Splits = read.splits
+    chosen = holdout_rows(parts.train, condition.holdout, condition.holdout_seed)
+    held, rest = parts.train.take(np.flatnonzero(chosen)), parts.train.take(np.flatnonzero(~chosen))
+    if rest.labels is not None and len(np.unique(rest.labels, axis=0)) < 2:
+        raise UserError(
+            f"--holdout {condition.holdout:g}: all {len(rest)} examples that are left to train on have one label; "
+            "lower it, or change --holdout-seed"
+        )
+    # What is reported: test where there is one, else dev. Further splits of a task are reported beside it.
+    last = read.scored.get("test", read.scored["dev"])
+    more = {name: one for name, one in read.scored.items() if name not in ("dev", "test")}
+    note = (
+        f"{len(held)} of {len(parts.train)} training examples are held out to choose by, with seed "
+        f"{condition.holdout_seed}; {last.split} is scored once, at the end"
+    )
+    splits = dataclasses.replace(
+        parts, train=rest, dev=held, test=parts.dev if parts.test is None else parts.test,
+        note="; ".join([*([parts.note] if parts.note else []), note]),
+    )  # fmt: skip
+    drawn = {"share": condition.holdout, "seed": condition.holdout_seed, "of": len(parts.train), "ids": list(held.ids)}
+    scored = {"dev": kind.to_select(read, held, HOLDOUT), "test": last, **more}
+    return Read(splits=splits, scored=scored), {**record, HOLDOUT: drawn}
+
+
+def holdout_rows(train: Examples, share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """Which training examples are held out: by the hash of their inputs, so that the same text never trains.
+
+    A text is held out of every subset that it is in, so that a teacher of the whole split and a student of a thousand
+    examples hold out the same. The share is met on average; at least one text is held out and one is left.
+    """
+    keys = text_keys(list(train.inputs.values()), seed)
+    different = np.unique(keys)
+    if len(different) < 2:
+        raise UserError(f"--holdout {share:g}: the training split has one text only, so none can be held out")
+    # Keys are 64 bits; a share of them lies below the bound.
+    bound = min(max(np.uint64(share * 2.0**64), different[0]), different[-2])
+    chosen: NDArray[np.bool_] = keys <= bound
+    return chosen

@@ -1,0 +1,173 @@
+"""Workers: processes that take cells from the folder of a study until none is left."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+from stillery.progress import console
+from stillery.study.cells import PlannedCell
+from stillery.study.claims import Claims, Pace
+from stillery.study.folder import State, StudyFolder
+from stillery.verbosity import Verbosity, verbosity_as
+
+__all__ = ["FULL_DISK", "Workers", "work"]
+
+FULL_DISK = 28
+"""The exit code of a worker that stopped because the disk is full."""
+
+POLL = 1.0
+_MOST_DEATHS = 3
+
+
+def work(folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, poll: float = POLL) -> None:
+    """Run cells until every one is finished, failed or blocked, waiting for those that other workers are at."""
+    # Not at the top: whoever only looks at a study needs no torch.
+    from stillery.jobs.warm import kept_warm
+    from stillery.study.run_cell import run_cell
+
+    with claims, kept_warm():
+        checked: set[str] = set()
+        while True:
+            left = [cell for cell in cells if _is_left(folder, cell, checked)]
+            if not left:
+                return
+            taken = next((cell for cell in left if folder.ready(cell) and claims.take(cell.name)), None)
+            if taken is None:
+                time.sleep(poll)
+                continue
+            try:
+                if _is_left(folder, taken, set()):
+                    run_cell(folder, taken)
+            finally:
+                claims.release(taken.name)
+
+
+def _is_left(folder: StudyFolder, cell: PlannedCell, checked: set[str]) -> bool:
+    """Whether a cell is to be run; the results of a finished one are looked at once."""
+    state = folder.state(cell)
+    if state is State.FINISHED and cell.name not in checked:
+        if folder.damage(cell) is not None:
+            return True
+        checked.add(cell.name)
+    return state is State.OPEN
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Order:
+    """What a worker process is started with."""
+
+    folder: Path
+    cells: tuple[PlannedCell, ...]
+    pace: Pace
+    threads: int
+    device: str | None
+    log: Path
+
+
+def _main(order: _Order) -> None:
+    """A worker process: it prints nothing but into its log."""
+    os.environ["OMP_NUM_THREADS"] = str(order.threads)
+    if order.device is not None:
+        os.environ["CUDA_VISIBLE_DEVICES"] = order.device
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
+    order.log.parent.mkdir(parents=True, exist_ok=True)
+    log = order.log.open("a", encoding="utf-8")
+    sys.stdout = sys.stderr = log
+    console.file = log
+
+    # Without its parent nobody would know of it.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    import torch
+
+    torch.set_num_threads(order.threads)
+    try:
+        folder = StudyFolder(order.folder)
+        with verbosity_as(Verbosity.VERBOSE):
+            work(folder, order.cells, Claims(folder.claims, pace=order.pace))
+    except KeyboardInterrupt:
+        os._exit(130)
+    except OSError as error:
+        from stillery.study.run_cell import FULL
+
+        if error.errno in FULL:
+            os._exit(FULL_DISK)
+        raise
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+class Workers:
+    """The workers that this process has started; one that is killed is started again."""
+
+    def __init__(
+        self, folder: StudyFolder, cells: Sequence[PlannedCell], number: int, pace: Pace, devices: Sequence[str | None]
+    ) -> None:
+        self._folder, self._cells, self._pace = folder, tuple(cells), pace
+        # A start method that shares nothing with this process, which may hold threads.
+        self._context = multiprocessing.get_context("spawn")
+        asked = os.environ.get("OMP_NUM_THREADS", "")
+        threads = int(asked) if asked.isdigit() else max(1, (os.cpu_count() or 1) // (number * len(devices)))
+        self._orders = [
+            _Order(
+                folder=folder.path, cells=self._cells, pace=pace, threads=threads, device=device,
+                log=folder.path / "logs" / f"{socket.gethostname()}-{os.getpid()}-{place}.log",
+            )
+            for place, device in enumerate(device for device in devices for _ in range(number))
+        ]  # fmt: skip
+        self._processes: list[BaseProcess] = []
+        self._claims = Claims(folder.claims, pace=pace)
+        self._deaths: dict[str | None, int] = {}
+
+    def __enter__(self) -> Workers:
+        self._processes = [self._started(order) for order in self._orders]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self._processes:
+            if process.is_alive():
+                process.terminate()
+        for process in self._processes:
+            process.join()
+
+    def _started(self, order: _Order) -> BaseProcess:
+        process = self._context.Process(target=_main, args=(order,), daemon=True)
+        process.start()
+        return process
+
+    def look(self) -> str | None:
+        """Start again what was killed; gives the reason why the study cannot go on, if there is one."""
+        for place, process in enumerate(self._processes):
+            if process.is_alive() or process.exitcode in (0, None):
+                continue
+            if process.exitcode == FULL_DISK:
+                return f"{self._folder.path}: no space left on the disk"
+            cell = self._claims.held_by(process.pid, [cell.name for cell in self._cells])
+            self._deaths[cell] = self._deaths.get(cell, 0) + 1
+            if self._deaths[cell] >= _MOST_DEATHS:
+                log = self._orders[place].log
+                if cell is None:
+                    return f"a worker ended {_MOST_DEATHS} times before it had a cell: see {log}"
+                ended = f"ended its worker {_MOST_DEATHS} times (exit code {process.exitcode})"
+                self._folder.fail(cell, f"it {ended}; is there enough memory? See {log}")
+            self._processes[place] = self._started(self._orders[place])
+        return None
+
+    @property
+    def busy(self) -> bool:
+        """Whether a worker is at work."""
+        return any(process.is_alive() for process in self._processes)
