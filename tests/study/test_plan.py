@@ -92,9 +92,8 @@ def test_bad_values(write_plan, top, said):
 
 
 def test_files_and_tasks_that_are_not_there(write_plan, tmp_path):
-    path = write_plan(
-        head="tasks = ['review.csv', 'sst-2', {name = 'mine', task = 'rtee'}, {name = 'two', task = 'rte', data = 'b'}]\n"
-    )
+    mine, two = "{name = 'mine', task = 'rtee'}", "{name = 'two', task = 'rte', data = 'b'}"
+    path = write_plan(head=f"tasks = ['review.csv', 'sst-2', {mine}, {two}]\n")
     assert [line.partition(": ")[2] for line in errors(path)] == [
         "review.csv: no such file or folder",
         "sst-2: no such file or folder; if it is a task: did you mean 'sst2'?",

@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import itertools
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.chosen_recipe import chosen_recipe
-from stillery.jobs.config.resolved import resolved_method
-from stillery.jobs.config.run_file import values_of
-from stillery.jobs.config.run_paths import places
 from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
 from stillery.jobs.kinds.find import kind_of_model, kind_to_train
-from stillery.models.model_folder import model_folder
-from stillery.study.contents import task_contents, tree_contents
+from stillery.study.contents import address
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
 from stillery.study.results import Row
 
@@ -250,7 +243,7 @@ class _Maker:
         given: Given,
     ) -> PlannedCell | None:  # fmt: skip
         try:
-            address = _address(asked.run, teacher)
+            ending = address(asked.run, teacher)
         except UserError as error:
             for line in error.lines:
                 self.errors.add(f"{self._where(given, 'model' if row is None else 'data')}: {line}")
@@ -259,7 +252,7 @@ class _Maker:
         what = f"{task.name}-{row or 'teacher'}-seed{seed}"
         readable = re.sub(r"[^\w.+-]+", "-", what).strip("-.")[:60]
         return PlannedCell(
-            name=f"{readable}-{address}", asked=asked, task=task.name, row=row, seed=seed, trial=dict(trial),
+            name=f"{readable}-{ending}", asked=asked, task=task.name, row=row, seed=seed, trial=dict(trial),
             teacher=teacher,
         )  # fmt: skip
 
@@ -301,26 +294,3 @@ def _start(run: Any) -> str | None:
     layers = student.copy_layers or student.copy_decoder_layers or student.copy_encoder_layers
     name = f"layers {','.join(map(str, layers))}" if layers else student.init
     return f"{name} of {Path(student.init_from).name}" if student.init_from else name
-
-
-def _address(run: Finetune | Distill, teacher: str | None) -> str:
-    """A hash of all settings and of what they name: the content of data and models, not where it lies."""
-    if isinstance(run, Distill):
-        run = replace(run, method=resolved_method(run.method))
-    values = values_of(run)
-    contents = {name: tree_contents(path) for name, path in places(values).items() if name not in ("teacher", "model")}
-    if run.data.task is not None:
-        contents["task"] = task_contents(run.data.task, run.data.data_dir)
-    if isinstance(run, Finetune):
-        contents["model"] = _model_contents(run.model)
-    else:
-        contents["teacher"] = teacher or _model_contents(run.teacher)
-    kept = {name: value for name, value in values.items() if name not in contents and name != "fingerprints"}
-    text = json.dumps({"settings": kept, "contents": contents}, sort_keys=True)
-    return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
-
-
-@lru_cache
-def _model_contents(name: str) -> str:
-    folder = model_folder(name)
-    return tree_contents(Path(folder)) if Path(folder).is_dir() else folder
