@@ -406,7 +406,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         *(["stored_stages"] if kind is Distill else []),
     }
     if given.get("job", job) != job:
-        # Settings of another job would all be reported as unknown.
+        # Raised alone, as every setting of another job would be reported as unknown.
         other = given["job"]
         cure = f"; run it with stillery {other}" if other in ("distill", "finetune") else ""
         raise UserError(f"{named('job')} is {other!r}: this command runs {job!r}{cure}")
