@@ -1,4 +1,4 @@
-"""What to change when a guard warns: the option of the method that sets a term's weight, or its projections."""
+"""Advice printed with a guard's warning: the option that sets a loss term's weight, or the method's projections."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from stillery.train.guards import PlainAdvice
 __all__ = ["RunAdvice"]
 
 _SAFE_PROJECTIONS: Mapping[str, Any] = {"projection_start": "same", "frozen_teacher": True}
-"""Options of methods whose projections can turn all states to one direction, and the values that keep them from it."""
+"""Options of methods whose projections can collapse all states to one direction, and the values that prevent it."""
 
 
 @dataclass(frozen=True)
 class RunAdvice(PlainAdvice):
-    """Advice on the options of a run."""
+    """Advice in terms of the options of a run."""
 
     run: Finetune | Distill
 
     def weight(self, stage: int, term: str, now: float) -> str:
-        """The option that the weight follows from."""
+        """Advise to lower the option that determines the weight."""
         if term == "hard":
             return f"lower --hard-weight (now {now:.3g})"
         found = None if self._method is None else _option_of(self._method, term)
@@ -35,7 +35,7 @@ class RunAdvice(PlainAdvice):
         return f"lower --option {name} (now {now if value is None else value:.3g})"
 
     def projection(self, stage: int, match: str, now: float) -> str:
-        """The options that keep projections from it, or a lower weight."""
+        """Advise options that prevent collapsed projections, or else a lower weight."""
         method = self._method
         options = {} if method is None else methods.find(method.method).options | method.method_options()
         unsafe = {name: safe for name, safe in _SAFE_PROJECTIONS.items() if options.get(name, safe) != safe}
@@ -44,28 +44,28 @@ class RunAdvice(PlainAdvice):
         return self.weight(stage, match, now) if method is not None else super().projection(stage, match, now)
 
     def one_answer(self) -> str:
-        """The learning rate, and how long it is trained."""
+        """Advise another learning rate, number of epochs or seed."""
         training = self.run.training
         restart = " or --restarts" if isinstance(self.run, Finetune) else ""
         return f"try a lower --lr (now {training.lr:g}), more --epochs (now {training.epochs}), another --seed{restart}"
 
     def explosion(self, lr: float) -> str:
-        """The learning rate."""
+        """Advise a lower learning rate."""
         return f"lower the learning rate (--lr, now {lr:g})"
 
     @property
     def _method(self) -> MethodSettings | None:
-        """The named method of the run, where it has one."""
+        """The named method of the run; None for fine-tuning or a recipe of the user's own."""
         if isinstance(self.run, Finetune) or self.run.method.recipe is not None:
             return None
         return self.run.method
 
 
 def _option_of(method: MethodSettings, term: str) -> tuple[str, float | None] | None:
-    """The option of a method that the weight of a term follows, and its value: it changes when that is changed."""
+    """Find the option that determines a term's weight, and its value: changing the one changes the other."""
     options = methods.find(method.method).options | method.method_options()
     before = _weights(methods.build(method.method, method.method_options()))
-    # An encoder-decoder's terms are named after their stack too.
+    # The names of an encoder-decoder's terms also have the stack.
     if term not in before:
         term = next((name for name in before if term.endswith(f"_{name}")), term)
     for name in sorted(options, key=lambda name: not name.endswith("weight")):
@@ -84,7 +84,7 @@ def _option_of(method: MethodSettings, term: str) -> tuple[str, float | None] | 
 
 
 def _weights(recipe: Recipe) -> dict[str, float]:
-    """The weight of every term in the middle of its stage."""
+    """Return the weight of every term in the middle of its stage."""
     clock = Clock(step=1, stage_step=1, stage_steps=2, epoch=1, stage_epochs=2)
     found: dict[str, float] = {}
     for stage in recipe.stages:

@@ -1,4 +1,4 @@
-"""The few training texts on which it is measured what of a model matters most, and which layers are alike."""
+"""A calibration set: the few training texts on which importance and layer similarity are measured."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from stillery.progress import bar, quiet
 __all__ = ["AT_ONCE", "TEXTS", "TOKENS", "Calibration", "Inputs", "needs_importance", "spread"]
 
 TEXTS = 64
-"""As many training texts are used, or all of fewer."""
+"""Maximum number of training texts."""
 
 TOKENS = 128
-"""As many tokens of a text, of a source and of a target, at most."""
+"""Maximum number of tokens of a text, of a source and of a target."""
 
 AT_ONCE = 8
-"""Texts of a batch."""
+"""Number of texts per batch."""
 
 Inputs = Mapping[str, Tensor]
 
 
 def spread(count: int, most: int = TEXTS) -> list[int]:
-    """At most `most` of `count` rows, evenly spread: the same ones for every seed.
+    """Return at most `most` of `count` rows, evenly spaced: the same ones for every seed.
 
     >>> spread(10, 4), spread(3, 4)
     ([0, 2, 5, 7], [0, 1, 2])
@@ -36,12 +36,12 @@ def spread(count: int, most: int = TEXTS) -> list[int]:
 
 
 def needs_importance(init: str, named: bool, narrower: bool) -> bool:
-    """Whether a start has to be measured: layers that nobody has named, or slices of what is copied."""
+    """Return whether an initialisation needs importance: to choose important layers, or to slice copied weights."""
     return init != "random" and (narrower or (init == "important" and not named))
 
 
 class Calibration:
-    """Training texts to measure models on; nothing is read or measured before it is needed, and then once.
+    """Training texts to measure models on; read and measured on first use only.
 
     `batches` makes the inputs of a model with the given configuration.
     """
@@ -51,12 +51,12 @@ class Calibration:
         self._measured: dict[str, Importance] = {}
 
     def batches(self, config: PreTrainedConfig) -> list[Inputs]:
-        """The texts as a model of this configuration reads them."""
+        """Return the texts as inputs of a model with this configuration."""
         with quiet():
             return self._batches(config)
 
     def of(self, source: Loaded) -> Importance:
-        """What of a model matters most on the texts; measured once for each name a model was loaded by."""
+        """Return the importance of a model's parts on the texts; measured once for each name a model was loaded by."""
         if source.name not in self._measured:
             batches = self.batches(source.model.config)
             self._measured[source.name] = measure(source.model, _with_bar(batches, source.name))
@@ -64,7 +64,7 @@ class Calibration:
 
 
 def _with_bar(batches: list[Inputs], name: str) -> Iterator[Inputs]:
-    """The batches, with a bar that moves on with them."""
+    """Yield the batches with a progress bar."""
     with bar(f"measure what matters in {name}", sum(len(inputs["input_ids"]) for inputs in batches)) as shown:
         for inputs in batches:
             yield inputs

@@ -33,19 +33,19 @@ def _no_notes(metrics: Mapping[str, Any]) -> Sequence[str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Facts:
-    """What a model card says beside the metrics; nothing in it depends on the kind of model.
+    """Contents of a model card beside the metrics; its fields are the same for every kind of model.
 
     Attributes:
         run: the settings.
         data: the examples, in words.
-        origin: where the weights at the start come from, a line each.
+        origin: where the initial weights come from, one line each.
         paper: the paper of the method.
-        start: how the student's start was chosen, as metrics.json has it.
+        start: how the student's initialisation was chosen, as in metrics.json.
         tag: the hub's pipeline tag, such as text-classification.
         title: the heading of a fine-tuned model.
-        layers: how deep the student is, for the heading of a distilled model (`layer_counts`).
+        layers: the number of layers, for the heading of a distilled model (`layer_counts`).
         usage: the lines of Python that use the model.
-        notes: gives lines to stand under the metrics.
+        notes: a function of the metrics that returns lines to print under them.
     """
 
     run: Finetune | Distill
@@ -61,14 +61,14 @@ class Facts:
 
 
 def layer_counts(config: PreTrainedConfig) -> str:
-    """How many layers a model has: `6`, or `3+1` of an encoder and a decoder."""
+    """Return the number of layers of a model: `6`, or `3+1` for an encoder and a decoder."""
     return "+".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
 
 
 def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
-    """A model card in Markdown: what the model is, where it comes from, how good it is, how to make it again.
+    """Return a model card in Markdown: the model, its origin, its metrics, and how to reproduce it.
 
-    It names the run's files and folders by their last names only.
+    The run's files and folders appear by their last names only.
     """
     run, custom = facts.run, metrics.get("custom_head", False)
     values = values_of(run)
@@ -100,13 +100,13 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
 
 
 def _beside(named: Mapping[str, Any], values: Mapping[str, Any]) -> list[str]:
-    """The files and folders that a run file of last names needs beside it."""
+    """Return the files and folders that a run file with last names only needs beside it."""
     found = [named[name].rpartition(":")[0] if name == "recipe" else named[name] for name in places(values)]
     return [f"`{name}`" for name in dict.fromkeys(found)]
 
 
 def _rows(metrics: Mapping[str, Any]) -> list[list[str]]:
-    """The table of metrics: name, value, interval, and the teacher's value."""
+    """Return the rows of the metrics table: name, value, interval, and the teacher's value."""
     rows = []
     for name, value in metrics["metrics"].items():
         between = "{:.2f} to {:.2f}".format(*metrics["intervals"][name]) if name in metrics["intervals"] else "-"
@@ -116,17 +116,17 @@ def _rows(metrics: Mapping[str, Any]) -> list[list[str]]:
 
 
 def _header(facts: Facts, metrics: Mapping[str, Any], title: str, *, library: str) -> ModelCardData:
-    """What the hub reads: the model it was made from and the data set, where the hub has those, and the metrics."""
+    """Return the hub's metadata: base model and data set where they are on the hub, and the metrics."""
     hub = _hub(facts.run.data.task)
     base = _base_model(facts.run)
     results = None
-    # Files in a folder of the user's may be other ones than the hub's.
+    # Files in a folder of the user's may differ from the hub's.
     if hub is not None and facts.run.data.data_dir is None and not metrics.get("unlabelled"):
         results = [
             EvalResult(
                 task_type=facts.tag,
                 dataset_type=hub.repo,
-                # In words, as the rows may have been drawn or split here.
+                # A description, as the rows may have been sampled or split here.
                 dataset_name=facts.data,
                 dataset_config=hub.folder,
                 dataset_split=metrics["split"],
@@ -147,13 +147,13 @@ def _header(facts: Facts, metrics: Mapping[str, Any], title: str, *, library: st
 
 
 def _hub(task: str | None) -> Hub | None:
-    """Where a named task is on the hub."""
+    """Return the location of a named task on the hub; None if it is not there."""
     found = TASKS.get(task or "") or GENERATION_TASKS.get(task or "")
     return None if found is None else found.hub
 
 
 def _base_model(run: Finetune | Distill) -> str | None:
-    """The model that the weights were made from, if that is a name on the hub; of weights drawn at random none."""
+    """Return the hub name of the model that the weights come from; None for a local one or random weights."""
     if isinstance(run, Finetune):
         setting, name = "model", run.model
     elif run.student.init == "random":

@@ -1,4 +1,4 @@
-"""What a model card says of one kind of model: Python that uses it, its tag on the hub, notes under its metrics."""
+"""Parts of a model card that depend on the kind of model: usage code, the hub's pipeline tag, notes on the metrics."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ __all__ = [
 _TAGS = {"encoder-decoder": "text2text-generation", "decoder": "text-generation"}
 
 _SEARCH = {"beams": "num_beams", "no_repeat_ngram": "no_repeat_ngram_size", "sample": "do_sample"}
-"""Settings of a search that transformers calls otherwise."""
+"""Search settings that have another name in transformers."""
 
 _SAMPLING = ("temperature", "top_p")
-"""What a search does not read: the texts that a run is scored on are never drawn at random."""
+"""Decoding settings that beam search ignores: the texts that a run is scored on are never sampled."""
 
 
 def classification_usage(*, several_labels: bool = False) -> list[str]:
-    """The labels of a text, by transformers' pipeline; of a model with several labels per text all of them."""
-    # Without it a pipeline shows the likeliest label alone.
+    """Return code that classifies a text with transformers' pipeline; of a multi-label model, with all label scores."""
+    # Without it a pipeline returns the likeliest label alone.
     every = ", top_k=None" if several_labels else ""
     return [
         "from transformers import pipeline",
@@ -37,7 +37,7 @@ def classification_usage(*, several_labels: bool = False) -> list[str]:
 
 
 def token_classification_usage() -> list[str]:
-    """The entities in a text, or the tags of its words, by transformers' pipeline."""
+    """Return code that tags the entities or words of a text with transformers' pipeline."""
     # A word's tag is that of its first piece, as in training.
     return [
         "from transformers import pipeline",
@@ -49,8 +49,8 @@ def token_classification_usage() -> list[str]:
 
 
 def custom_head_usage() -> list[str]:
-    """The logits of a text, of a student whose head no plain checkpoint can hold."""
-    # With torch, which takes seconds to load, and results of runs are shown without it.
+    """Return code that computes the logits of a text with a student whose head no plain checkpoint can hold."""
+    # Imports torch, which takes seconds to load; results of runs are shown without it.
     from stillery.models.custom_head import HOW_TO_LOAD
 
     return [
@@ -64,14 +64,14 @@ def custom_head_usage() -> list[str]:
 
 
 def generation_tag(layout: str, task: str | None) -> str:
-    """The hub's pipeline tag of a model that generates text, trained on a named task or on files."""
+    """Return the hub's pipeline tag for a model that generates text, trained on a named task or on files."""
     named = GENERATION_TASKS.get(task or "")
     translates = layout == "encoder-decoder" and named is not None and named.languages is not None
     return "translation" if translates else _TAGS[layout]
 
 
 def generation_notes(metrics: Mapping[str, Any]) -> list[str]:
-    """How fast texts are generated; how many were to name a class, or a number, and name none."""
+    """Return notes on the generation speed, and on the number of outputs that name no class or are no number."""
     found, cost = [], metrics.get("cost", {})
     if "texts_per_second" in cost:
         found.append(f"Speed: {generation_speed_in_words(cost)}.")
@@ -83,7 +83,7 @@ def generation_notes(metrics: Mapping[str, Any]) -> list[str]:
 
 
 def generation_speed_in_words(cost: Mapping[str, Any]) -> str:
-    """How many texts a model generates in a second, and how that was measured.
+    """Describe how many texts a model generates per second, and how that was measured.
 
     >>> generation_speed_in_words({"texts_per_second": 12.3, "generation_batch": 8, "generation_beams": 4})
     '12.3 texts a second (4 beams, batches of 8)'
@@ -102,19 +102,19 @@ def generation_usage(
     prefix: str = "",
     left_aside: Mapping[str, Any] | None = None,
 ) -> list[str]:
-    """A text generated from a source as the run's own scores were made, with plain transformers.
+    """Return code that generates a text from a source with plain transformers, as for the run's own scores.
 
     Args:
         layout: `decoder` or `encoder-decoder`.
         decoding: the search, by the names of `stillery.evaluation.generate.Decoding`.
-        max_source: tokens of a source, which an encoder-decoder cuts.
-        prompt: what a decoder goes on from, with {source} in it.
-        prefix: what stands before each source of an encoder-decoder.
-        left_aside: settings of generation in the checkpoint that were set to these values instead.
+        max_source: maximum tokens of a source, which is truncated for an encoder-decoder.
+        prompt: the prompt template of a decoder, with {source} in it.
+        prefix: text put before each source of an encoder-decoder.
+        left_aside: values that override the checkpoint's own generation settings.
     """
     if layout == "decoder":
         auto, shown, cut = "AutoModelForCausalLM", f'{prompt!r}.replace("{{source}}", source)', ""
-        # What is generated begins with the prompt.
+        # The output of a decoder begins with the prompt.
         generated = 'generated[0, inputs["input_ids"].shape[1] :]'
     else:
         auto, shown = "AutoModelForSeq2SeqLM", f"{prefix!r} + source" if prefix else "source"

@@ -1,4 +1,4 @@
-"""Which recipe a run follows, and what has to be true of it before anything is trained."""
+"""The recipe of a run, and the checks on it before training."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 
 def chosen_recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
-    """The recipe of a method with its options and switches, or the user's own."""
+    """Return the recipe of a method with its options and switches, or the user's own."""
     if own is None and method.recipe is None:
         recipe = methods.build(method.method, method.method_options())
     else:
@@ -51,7 +51,7 @@ def chosen_recipe(method: MethodSettings, own: Recipe | None) -> Recipe:
 
 
 def recipe_fingerprint(recipe: Recipe, where: str) -> str:
-    """A hash of a user's own recipe: its parts and, where it comes from a file, the file."""
+    """Return a hash of a user's own recipe: of its parts and, where it comes from a file, of the file."""
     digest = hashlib.sha256(json.dumps(methods.describe_stages(recipe), sort_keys=True).encode())
     file = Path(where.rpartition(":")[0])
     if file.is_file():
@@ -60,7 +60,7 @@ def recipe_fingerprint(recipe: Recipe, where: str) -> str:
 
 
 def check_supplementary(method: MethodSettings) -> None:
-    """Refuse what does not go together about the texts for a hidden-state stage."""
+    """Raise UserError for conflicting options about the texts of a hidden-state stage."""
     given = [name for name in (method.ild_data, method.ild_task) if name is not None]
     if len(given) > 1:
         raise UserError("both --ild-data and --ild-task are given: give one")
@@ -69,7 +69,7 @@ def check_supplementary(method: MethodSettings) -> None:
 
 
 def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
-    """The recipe with its hidden-state stages alone on the supplementary texts, where there are any."""
+    """Assign the supplementary texts, where there are any, to the recipe's hidden-state stages."""
     for stage in recipe.stages:
         if stage.data == "supplementary" and (stage.hard_weight or any(match.criterion for match in stage.matches)):
             raise UserError(f"stage {stage.name} is on supplementary texts and needs labels, which those do not have")
@@ -89,7 +89,7 @@ def on_supplementary(recipe: Recipe, texts: bool) -> Recipe:
 
 
 def with_another_teacher(recipe: Recipe) -> Recipe:
-    """The recipe with its hidden-state stages alone taught by the teacher that is named for them."""
+    """Assign the supplementary teacher to the recipe's hidden-state stages."""
     fits = [bool(stage.matches) and not stage.hard_weight and stage.prediction is None for stage in recipe.stages]
     if not any(fits):
         raise UserError("--ild-teacher: the method has no hidden-state stage; add --schedule sequential")
@@ -101,7 +101,7 @@ def with_another_teacher(recipe: Recipe) -> Recipe:
 
 
 def without_labels(method: MethodSettings) -> MethodSettings:
-    """The method with the labels' loss left out, where it has one that can be and something else to learn from."""
+    """Set the weight of the labels' loss to 0, if it is an option of the method and other losses remain."""
     if method.recipe is not None or method.hard_weight is not None:
         return method
     bare, errors = dataclasses.replace(method, hard_weight=0.0), ErrorList()
@@ -112,12 +112,12 @@ def without_labels(method: MethodSettings) -> MethodSettings:
 
 
 def method_without_labels(run: Distill, teacher: Loaded | None) -> Distill:
-    """The run with the weight of the labels' loss at 0, where it has no labels and its method can do without them."""
+    """Set the weight of the labels' loss to 0 in a run on unlabelled data, if its method works without labels."""
     return dataclasses.replace(run, method=without_labels(run.method)) if run.data.unlabelled else run
 
 
 def check_unlabelled(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> None:
-    """Note every stage that cannot do without labels."""
+    """Add an error for every stage that needs labels."""
     for stage in stages:
         judged = any(getattr(judge, "needs_labels", False) for judge in map(criterion_of, stage.matches))
         if stage.hard_weight or judged:
@@ -128,7 +128,7 @@ def check_unlabelled(stages: tuple[Stage, ...], name: str, errors: ErrorList) ->
 
 
 def check_one_class(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> None:
-    """Note a method that asks which class a text is of, where a text may have several labels."""
+    """Add an error if a criterion needs one class per text, for data with several labels per text."""
     matches = [match for stage in stages for match in stage.matches]
     if any(getattr(criterion_of(match), "one_class", False) for match in matches):
         errors.add(
@@ -138,10 +138,10 @@ def check_one_class(stages: tuple[Stage, ...], name: str, errors: ErrorList) -> 
 
 
 def check_tokenizers(stages: tuple[Stage, ...], name: str, difference: str, errors: ErrorList) -> None:
-    """Note what of a recipe two models with different tokenizers cannot do; `difference` says how those differ.
+    """Add an error if a recipe needs both models to share a tokenizer; `difference` describes how theirs differ.
 
-    A text's prediction, and the feature that a classifier makes it of, are the text's, whatever its tokens are. States
-    and attention are those of tokens, and MixUp mixes token by token.
+    A text's prediction, and the feature that a classifier computes it from, do not depend on how the text is split
+    into tokens. Hidden states and attention are per token, and MixUp mixes token by token.
     """
     matches = [match for stage in stages for match in stage.matches]
     needed = {_NEEDED.get(need, "attention") for match in matches for need in match.represent.needs} - {None}
@@ -157,18 +157,18 @@ def check_tokenizers(stages: tuple[Stage, ...], name: str, difference: str, erro
 
 
 _NEEDED = {"hidden": "hidden states", "feature": None}
-"""What a representation is made of, in words; all else is attention's. None is what does not depend on tokens."""
+"""Outputs that a representation needs, in words; all others are attention. None does not depend on tokens."""
 
 
 def criterion_of(match: Match) -> object:
-    """The criterion of a match without the arguments that it is given."""
+    """Return the criterion of a match without the arguments bound to it."""
     return match.criterion.func if isinstance(match.criterion, partial) else match.criterion
 
 
 def check_steps(
     stages: tuple[Stage, ...], training: Training, examples: int, errors: ErrorList, *, processes: int = 1
 ) -> None:
-    """Note a run too short for every stage to have a step."""
+    """Add an error for a run too short for every stage to have a step."""
     window = training.batch_size * training.accumulate * processes
     steps = run_steps(training.epochs, examples, window, training.max_steps)
     if steps < len(stages):
@@ -176,7 +176,7 @@ def check_steps(
 
 
 def check_learns(stages: tuple[Stage, ...], errors: ErrorList) -> None:
-    """Note every stage whose losses all weigh nothing."""
+    """Add an error for every stage whose losses all have weight 0."""
     for stage in stages:
         soft = stage.prediction.weight if stage.prediction else 0.0
         if not any((stage.hard_weight, soft, *(match.weight for match in stage.matches))):

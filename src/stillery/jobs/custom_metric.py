@@ -1,4 +1,4 @@
-"""A metric of the user's own, beside those of the kind of model; its first number decides which weights are best."""
+"""A user-defined metric beside those of the kind of model; its first number selects the best weights."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 
 
 def check_metric(kind: Kind, scored: Scored) -> None:
-    """Refuse a metric where there are no labels, or no predictions that could be given to it."""
+    """Raise UserError for a metric where there are no labels, or no predictions to pass to it."""
     if kind.compared is None:
         raise UserError(f"metric cannot be used for {kind.name}: use on_score, which sees the usual metrics")
     if scored.labels is not None and scored.gold is None:
@@ -32,7 +32,7 @@ def check_metric(kind: Kind, scored: Scored) -> None:
 
 
 def with_metric(metric: MetricFunction | None, prepared: Prepared, data: Data, score: Score) -> Score:
-    """Scores of the dev split that have the numbers of a user's metric first."""
+    """Wrap the scoring of the dev split so that the numbers of the user's metric come first."""
     if metric is None:
         return score
     kind, (dev, tokens) = prepared.kind, data.splits["dev"]
@@ -57,7 +57,7 @@ def with_metrics(
     answers: tuple[Answers, Answers | None],
     found: dict[str, Any],
 ) -> dict[str, Any]:
-    """An evaluation that has the numbers of a user's metric first, of the model and of its teacher."""
+    """Put the numbers of the user's metric first in an evaluation, for the model and its teacher."""
     if metric is None or (scored.labels is not None and scored.gold is None):
         return found
     added = dict(found)
@@ -75,7 +75,7 @@ def _first(own: Mapping[str, float], usual: Mapping[str, float]) -> dict[str, fl
 
 
 def _numbers(metric: MetricFunction, kind: Kind, scored: Scored, answers: Answers) -> dict[str, float]:
-    """What the metric says of the answers, by name."""
+    """Call the metric on the predictions, and return its numbers by name."""
     assert kind.compared is not None
     found = metric(*kind.compared(scored, answers))
     named = found if isinstance(found, Mapping) else {_name(metric): found}
@@ -86,6 +86,6 @@ def _numbers(metric: MetricFunction, kind: Kind, scored: Scored, answers: Answer
 
 
 def _name(metric: MetricFunction) -> str:
-    """What a metric that returns one number is called."""
+    """Return the name of a metric that returns one number."""
     name = getattr(metric, "__name__", "metric")
     return "metric" if name == "<lambda>" else name

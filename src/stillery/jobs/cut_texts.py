@@ -1,4 +1,4 @@
-"""What is said about texts that are longer than a model reads."""
+"""Messages about texts that are truncated to a model's maximum length."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ __all__ = ["say_cut"]
 
 
 def say_cut(split: str, line: str) -> None:
-    """Say that texts of a split were cut; of a run's dev and test split that is a detail beside its training split."""
+    """Report that texts of a split were truncated; for the dev and test splits of a run only as a detail."""
     (detail if split in ("dev", "test") else say)(line)

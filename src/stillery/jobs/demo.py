@@ -1,4 +1,4 @@
-"""A complete example on packaged data: real weights, real sentences, one teacher, three students, one table."""
+"""A complete example on packaged data: real weights and sentences, one teacher, three students, one table."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ STUDENTS = {
     "kd": "prediction matching",
     "layer-forward": "forward layer matching",
 }
-"""The three ways the demo trains its student, in the words of its table."""
+"""The three methods that the demo trains its student with, as described in its table."""
 
 _TASK, _MODEL, _LAYERS = "rotten-tomatoes", "minilm-l6", 3
 
 # Steps of 32 sentences that fit the time on two cores: the whole training split once for the teacher, 5,120 sentences
-# for each student. A run this short wants a higher rate than the five-epoch default.
+# for each student. A run this short needs a higher learning rate than the five-epoch default.
 _FULL = {"teacher": 214, "student": 160}
 _FAST = {"teacher": 40, "student": 20}
 _RATE = 1e-4
-# All students start alike; evenly spaced layers learn faster in so few steps than the first ones.
+# All students have the same initialisation; evenly spaced layers learn faster in so few steps than the first ones.
 _START = "even"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """What the demo came to: a table row per model, its task, and the runs of the teacher and the student to use."""
+    """Results of the demo: a table row per model, the task, and the runs of the teacher and the student to use."""
 
     rows: Sequence[Mapping[str, Any]]
     task: str
@@ -49,7 +49,7 @@ class Demo:
 
 
 def run_demo(out: Path, *, fast: bool = False) -> Demo:
-    """Fine-tune the packaged MiniLM, distil it three ways, and compare; what is finished in `out` is reused."""
+    """Fine-tune the packaged MiniLM, distil it in three ways, and compare; runs finished in `out` are reused."""
     # Four runs read the same data.
     with each_once():
         return _run(out, _FAST if fast else _FULL)

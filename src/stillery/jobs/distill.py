@@ -53,13 +53,13 @@ _DEPTHS = ("layers", "encoder_layers", "decoder_layers", "copy_layers", "copy_en
 
 @needs(settings=("teacher",))
 def is_of_a_kind(context: Context) -> None:
-    """The teacher's configuration can be read, and says which kind it is of."""
+    """Read the teacher's configuration to find the kind of model."""
     context.kind = kind_of_model(context.run.teacher, context.run.data)
 
 
 @needs("kind", settings=("teacher",))
 def loads_its_teacher(context: Context) -> None:
-    """The teacher is trained; its students' inputs are those that it was trained on."""
+    """Load the teacher, which has to be trained, and inherit its input settings."""
     assert context.kind is not None
     context.model = context.kind.load(context.run.teacher)
     context.run, context.notes = context.kind.inherit(context.asked, context.errors)
@@ -67,7 +67,7 @@ def loads_its_teacher(context: Context) -> None:
 
 @needs(settings=("method",))
 def has_a_recipe(context: Context) -> None:
-    """The method's options and switches go together, and every stage learns something."""
+    """Build the recipe from the method's options and switches; every stage needs a loss."""
     kind, teacher = context.kind, context.model
     if kind is not None:
         context.run = kind.method(context.run, teacher)
@@ -83,7 +83,7 @@ def has_a_recipe(context: Context) -> None:
 
 @needs("kind")
 def loads_the_teacher_of_its_layers(context: Context) -> None:
-    """Another teacher of the hidden-state stage has the tokens of the first."""
+    """Load another teacher for the hidden-state stage, which needs the same tokens as the first."""
     assert context.kind is not None
     if context.run.method.ild_teacher is not None:
         context.layers_teacher = context.kind.load_for_layers(context.run.method.ild_teacher, context.model)
@@ -91,7 +91,7 @@ def loads_the_teacher_of_its_layers(context: Context) -> None:
 
 @needs()
 def reads_its_texts(context: Context) -> None:
-    """The unlabelled text of the hidden-state stage can be read, and the recipe has such a stage."""
+    """Read the unlabelled texts of the hidden-state stage, which the recipe has to have."""
     check_supplementary(context.run.method)
     if context.kind is None:
         return
@@ -103,22 +103,22 @@ def reads_its_texts(context: Context) -> None:
 
 @needs("recipe", "read")
 def has_steps_enough(context: Context) -> None:
-    """Every stage gets a step."""
+    """Check that the run has a step for every stage."""
     assert context.recipe is not None and context.read is not None
     check_steps(context.recipe.stages, context.run.training, len(context.read.splits.train), context.errors)
 
 
 @needs("kind", "model")
 def makes_its_student(context: Context) -> None:
-    """A student of this shape can be made of the teacher; where settings are wrong, one is made to check the rest."""
+    """Make the student from the teacher; where settings are wrong, a substitute allows the rest to be checked."""
     kind, teacher, asked = context.kind, context.model, context.asked
     assert kind is not None and teacher is not None
     settings = resolved_student(context.run.student, context.recipe, start=kind.start)
     if not asked.clear("head") or (context.recipe is None and context.run.student.head is None):
-        # Which head is meant is not known, so there is nothing to say about its options.
+        # The head is unknown, so its options cannot be checked.
         settings = dataclasses.replace(settings, head="fresh", reuse=None, projector=None)
     if not asked.clear(*_DEPTHS):
-        # An error is known in the depth; any that fits lets the rest be checked.
+        # The depth is reported as an error already; any that fits allows the rest to be checked.
         settings = dataclasses.replace(settings, **dict.fromkeys(_DEPTHS) | {"layers": 1})
     if context.read is not None:
         context.calibration = kind.calibration(context.read.splits.train, teacher, context.run.inputs)
@@ -129,7 +129,7 @@ def makes_its_student(context: Context) -> None:
 
 @needs("kind", "model", "student")
 def has_room_for_its_inputs(context: Context) -> None:
-    """Examples, and the texts of the hidden-state stage, fit into the positions of all models."""
+    """Check that examples, and the texts of the hidden-state stage, fit into the positions of all models."""
     kind, teacher, student = context.kind, context.model, context.student
     assert kind is not None and teacher is not None and student is not None
     if student.tokenizer is not None:
@@ -143,9 +143,9 @@ def has_room_for_its_inputs(context: Context) -> None:
 
 
 def _reads_apart(context: Context, student: Student, tokenizer: PreTrainedTokenizerBase) -> None:
-    """Each model reads the texts with its own tokenizer, up to the length that it was trained with.
+    """Tokenise for each model with its own tokenizer, up to the length that it was trained with.
 
-    The teacher's is that of its run, the student's that of the run its checkpoint is from; else --max-length.
+    The lengths are those of the teacher's run and of the run that made the student's checkpoint; else --max-length.
     """
     kind, teacher, settings = context.kind, context.model, context.student_settings
     assert kind is not None and teacher is not None and settings is not None
@@ -166,7 +166,7 @@ def _reads_apart(context: Context, student: Student, tokenizer: PreTrainedTokeni
 
 @needs("recipe", "model", "student", settings=_DEPTHS)
 def layers_fit(context: Context) -> None:
-    """The layers that the recipe pairs exist in both models, and their parts go with these models."""
+    """Check that the layers paired by the recipe exist in both models, and that its parts suit these models."""
     recipe, teacher, student = context.recipe, context.model, context.student
     assert recipe is not None and teacher is not None and student is not None
     ours, clock = student.model.config, Clock(seed=context.run.training.seed)
@@ -196,9 +196,9 @@ _CHECKS = (
 def prepare_distill(
     asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None, given: FromPython | None = None
 ) -> Prepared:
-    """Load and check everything; all errors are reported together.
+    """Load and check everything for a distillation; all errors are reported together.
 
-    `own` is a recipe made in Python, `given` what else a run is given there.
+    `own` is a recipe made in Python, `given` holds the other objects passed from Python.
     """
     given = given or FromPython()
     found = checked(asked, _CHECKS, out, own)
@@ -240,7 +240,7 @@ def _teacher_of(stage: Stage, teacher: Loaded, other: Loaded | None) -> Loaded:
 
 
 def _pairs(stages: tuple[Stage, ...], context: Context) -> dict[str, Pairs]:
-    """Which layers meet in every match at the start; of those that are still to be measured none."""
+    """Return the layer pairs of every match at the start, except those that depend on a similarity not yet measured."""
     assert context.student is not None and context.model is not None
     ours, clock = stack_sizes(context.student.model.config), Clock(seed=context.run.training.seed)
     found = {}
@@ -261,9 +261,9 @@ def run_distill(
     recipe: Recipe | None = None,
     given: FromPython | None = None,
 ) -> Result:
-    """Distil and write the run folder, in place of an earlier run's with `overwrite`.
+    """Distil and write the run folder, replacing an earlier run with `overwrite`.
 
-    `recipe` is one made in Python, `given` what else a run is given there.
+    `recipe` is one made in Python, `given` holds the other objects passed from Python.
     """
     check_first(asked, out, resume=resume, overwrite=overwrite)
     return carry_out(prepare_distill(asked, out, recipe, given), out, resume=resume, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Score a model on examples, and beside its teacher; write what a leaderboard wants."""
+"""Evaluate a model on examples, also against its teacher, and write leaderboard submissions."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ Submit = Callable[[Reader, Scoring, Path], list[str]]
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is to be scored, and where to.
+    """Request for an evaluation: the model, the data, and the files to write.
 
     Attributes:
         model: a model folder, a run folder, or a name on the hub.
-        inputs: which examples, and how the model reads them.
+        inputs: the examples, and how the model reads them.
         against: a teacher to compare with.
-        theirs: how the teacher reads, where it does so in its own way.
-        split: which split; None of a whole file, else test, or dev.
+        theirs: the teacher's inputs, where it has its own input settings.
+        split: the split to score; None for a whole file, or for the test split of a data set, else dev.
         batch_size: examples at a time.
         submission: a folder for predictions on a GLUE task's unlabelled test split, in the leaderboard's format.
-        predictions: a file for every example and its predictions.
-        metric: a metric of the user's own, given in Python.
-        overwrite: whether files of predictions that are there already are replaced.
+        predictions: a file to write every example and its predictions to.
+        metric: a user-defined metric, given in Python.
+        overwrite: whether existing files of predictions are replaced.
     """
 
     model: str
@@ -59,7 +59,7 @@ class Request:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Ready:
-    """Everything that scoring needs, loaded and checked; the first reader is the model's, the second its teacher's."""
+    """Everything needed for scoring, loaded and checked; the first reader is the model's, the second its teacher's."""
 
     kind: Kind
     scoring: Scoring
@@ -68,7 +68,7 @@ class _Ready:
 
 
 def run_evaluate(request: Request) -> dict[str, Any]:
-    """Metrics of a model in percent with 95% intervals; with a teacher, the teacher's too and their agreement."""
+    """Return a model's metrics in percent with 95% intervals; with a teacher, also its metrics and the agreement."""
     ready = _ready(request)
     kind, scoring, first = ready.kind, ready.scoring, ready.scoring.scored
     for note in dict.fromkeys([*scoring.notes, *(note for reader in ready.readers for note in reader.encoding.notes)]):
@@ -94,13 +94,13 @@ def run_evaluate(request: Request) -> dict[str, Any]:
 
 
 def check_batch_size(batch_size: int) -> None:
-    """Refuse a batch of nothing."""
+    """Raise UserError for a batch size below 1."""
     if batch_size < 1:
         raise UserError(f"the batch size is {batch_size}: it must be at least 1")
 
 
 def _ready(request: Request) -> _Ready:
-    """Load and check everything; all errors are reported together."""
+    """Load and check everything for an evaluation; all errors are reported together."""
     inputs, errors = request.inputs, ErrorList()
     if inputs.data.unlabelled:
         raise UserError("--unlabelled is for stillery distill: evaluation needs labels")
@@ -158,7 +158,7 @@ def _answers(ready: _Ready, scored: Scored) -> tuple[Answers, Answers | None]:
 
 
 def _say_differences(ours: Reader, theirs: Reader) -> None:
-    """Say how the teacher reads, where it was trained to read in another way."""
+    """Report input settings in which the teacher differs from the model, as it was trained with others."""
     mine, other = ours.encoding.settings(), theirs.encoding.settings()
     apart = [f"{option_name(name)} {value!r}" for name, value in other.items() if mine.get(name, value) != value]
     if apart:

@@ -1,4 +1,4 @@
-"""Fine-tune a pretrained model on examples: the teacher of everything that follows."""
+"""Fine-tune a pretrained model on labelled examples, such as the teacher of a distillation."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ __all__ = ["prepare_finetune", "run_finetune"]
 
 @needs(settings=("model",))
 def is_of_a_kind(context: Context) -> None:
-    """The model's configuration can be read, and says which kind it is of."""
+    """Read the model's configuration to find the kind of model."""
     context.kind = kind_to_train(context.run.model, context.run.data)
 
 
 @needs()
 def has_labels(context: Context) -> None:
-    """Fine-tuning needs the right answers."""
+    """Check that the data has labels, which fine-tuning needs."""
     if context.run.data.unlabelled:
         context.errors.add("--unlabelled is for stillery distill: fine-tuning learns from labels")
 
 
 @needs("kind", settings=("model",))
 def loads_its_model(context: Context) -> None:
-    """The model and its tokenizer can be read; its inputs are those that the run which made it had."""
+    """Load the model and its tokenizer, and inherit the input settings of the run that trained it."""
     assert context.kind is not None
     context.model = context.kind.load_base(context.run.model, context.read, context.run.training.seed)
     context.run, context.notes = context.kind.inherit(context.asked, context.errors)
@@ -55,7 +55,7 @@ def loads_its_model(context: Context) -> None:
 
 @needs("kind", "model")
 def has_room_for_its_inputs(context: Context) -> None:
-    """Examples fit into the model's positions."""
+    """Check that examples fit into the model's positions."""
     assert context.kind is not None and context.model is not None
     model = context.model
     context.encoding = context.kind.encoding(context.run.inputs, [model.model.config], model.tokenizer)
@@ -74,7 +74,10 @@ _CHECKS = (
 
 
 def prepare_finetune(asked: Asked[Finetune], out: Path | None = None, given: FromPython | None = None) -> Prepared:
-    """Load and check everything; all errors are reported together. `given` is what a run is given in Python."""
+    """Load and check everything for fine-tuning; all errors are reported together.
+
+    `given` holds the objects passed from Python.
+    """
     given = given or FromPython()
     found = checked(asked, _CHECKS, out)
     run, kind, read, model = found.run, found.kind, found.read, found.model
@@ -105,9 +108,9 @@ def run_finetune(
     overwrite: bool = False,
     given: FromPython | None = None,
 ) -> Result:
-    """Fine-tune and write the run folder, in place of an earlier run's with `overwrite`.
+    """Fine-tune and write the run folder, replacing an earlier run with `overwrite`.
 
-    `given` is what a run is given in Python.
+    `given` holds the objects passed from Python.
     """
     check_first(asked, out, resume=resume, overwrite=overwrite)
     prepare = partial(prepare_finetune, given=given)

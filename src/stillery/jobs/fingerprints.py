@@ -1,4 +1,4 @@
-"""Fingerprints of what a run is made from, by which a run file tells that nothing of it has changed."""
+"""Fingerprints of a run's data and models, kept in its run file to detect changes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["data_fingerprint", "distill_fingerprints"]
 
 
 def data_fingerprint(splits: Any) -> str:
-    """A hash of all splits."""
+    """Return a fingerprint of all splits."""
     return "-".join(one.fingerprint[:16] for one in (splits.train, splits.dev, splits.test) if one is not None)
 
 
 def distill_fingerprints(context: Context, settings: StudentSettings) -> dict[str, str]:
-    """Those of a distillation: its data and teachers, and where it has them a recipe and weights of its own.
+    """Return a distillation's fingerprints: data, teachers and, where given, the user's recipe and initial weights.
 
-    `settings` are the student's with `init` decided.
+    `settings` are the student's with `init` resolved.
     """
     assert context.read is not None and context.model is not None and context.student is not None
     method = context.run.method

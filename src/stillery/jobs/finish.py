@@ -1,4 +1,4 @@
-"""The end of a run: score the model, write model, predictions and metrics, and clear the checkpoints away."""
+"""The end of a run: score the model, write model, predictions and metrics, and remove the checkpoints."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ __all__ = ["Result", "finish"]
 
 
 def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, outcome: Outcome) -> Result:
-    """Score the model on test where it can be, else on dev, and write everything a run folder holds.
+    """Score the model on the test split, or dev without one, and write the contents of a run folder.
 
-    What is scored, counted and written is the exported model: a projector in the head is folded first. `metrics.json`
-    comes last and marks the run as finished.
+    The exported model is scored, counted and written: a projector in the head is folded first. `metrics.json` is
+    written last and marks the run as finished.
     """
     kind, teacher, model = prepared.kind, prepared.teacher, folded(model)
     scored, tokenised = data.splits.get("test", data.splits["dev"])
@@ -80,7 +80,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
 
 
 def _evaluation(prepared: Prepared, scored: Scored, answers: tuple[Answers, Answers | None]) -> dict[str, Any]:
-    """The metrics of a split, with those of the user's own."""
+    """Return the metrics of a split, with those of a user-defined metric."""
     found = prepared.kind.evaluation(scored, *answers)
     return with_metrics(prepared.from_python.metric, prepared.kind, scored, answers, found)
 
@@ -88,7 +88,7 @@ def _evaluation(prepared: Prepared, scored: Scored, answers: tuple[Answers, Answ
 def _both(
     prepared: Prepared, model: PreTrainedModel, scored: Scored, tokenised: tuple[Any, Any]
 ) -> tuple[Answers, Answers | None]:
-    """What the model, and its teacher, predict for a split, of which each has its own tokens."""
+    """Return the predictions of the model and its teacher for a split, tokenised for each of them."""
     kind, encoding, split = prepared.kind, prepared.encoding, scored.split or ""
     student = Loaded(model=model, tokenizer=prepared.tokenizer, name="student", missing=frozenset())
     size = kind.batch_size(prepared.run.training, device_of(model))
@@ -108,7 +108,7 @@ def _both(
 def _cost(
     prepared: Prepared, model: PreTrainedModel, folder: Path, tokenised: tuple[Trainable, Trainable]
 ) -> dict[str, Any]:
-    """What the model costs; of many runs in a process measured once for each shape of model and teacher."""
+    """Measure the model's size and latency; in a process with many runs once per shape of model and teacher."""
     teacher = None if prepared.teacher is None else prepared.teacher.model
     length, most = prepared.encoding.max_length, prepared.kind.latency_examples
 
@@ -121,18 +121,18 @@ def _cost(
 
 
 def _shape(model: PreTrainedModel) -> str:
-    """The configuration without what differs between models of one shape."""
+    """Return the configuration without the parts that differ between models of one shape."""
     config = model.config.to_dict()
     return str({name: value for name, value in config.items() if name not in ("_name_or_path", "id2label", "label2id")})
 
 
 def _one_by_one(tokenised: Trainable, most: int) -> list[dict[str, Any]]:
-    """A few examples one by one, without padding, to measure latency on."""
+    """Return a few examples as batches of one, without padding, to measure latency on."""
     return [tokenised.batch(np.array([row]), pad_to=1).inputs for row in range(min(most, len(tokenised)))]
 
 
 def _training(outcome: Outcome) -> dict[str, Any]:
-    """What happened in training, as `metrics.json` has it."""
+    """Return the record of the training for `metrics.json`."""
     found: dict[str, Any] = {
         "steps": outcome.steps, "kept_step": outcome.kept_step, "stopped_early": outcome.stopped_early,
         "dev_best": outcome.best, "dev_last": outcome.last,

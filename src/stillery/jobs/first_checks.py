@@ -1,7 +1,7 @@
-"""What of a request can be wrong before any model library is loaded: names, paths, places, values of options.
+"""Checks of a request made before any model library is imported: names, paths, output folders, values of options.
 
-Loading torch and transformers takes seconds; a slip in a name is refused without them. What is found here is told
-together, and so is all that `stillery.jobs.prepare` finds later.
+Importing torch and transformers takes seconds; a typo in a name is refused without them. Errors found here are
+reported together, and so are those that `stillery.jobs.prepare` finds later.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["check_first", "check_models", "check_scoring"]
 
 
 def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = False, overwrite: bool = False) -> None:
-    """Refuse a run whose settings, files, models or folder are wrong, as far as that is seen at once."""
+    """Raise UserError for a run whose settings, files, models or folder are wrong, as far as this is quick to check."""
     errors, run = asked.gathered(), asked.run
     if overwrite and resume:
         errors.add("--overwrite begins anew and --resume goes on: give one")
@@ -35,7 +35,7 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
             if overwrite:
                 check_replaceable(out, run)
     if run.training.trackers:
-        # Loaded only where there are some: it takes as long as torch does.
+        # Imported only where trackers are given: it takes as long as importing torch.
         from stillery.train.trackers import check_trackers
 
         with errors.catch():
@@ -43,7 +43,7 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
     if asked.clear("data"):
         _check_data(run.data, errors)
     models: list[tuple[str | None, str | None]] = []
-    # Of what is wrong already, nothing more is said.
+    # Settings with an error already are not checked further.
     if asked.clear("teacher", "model"):
         models.append((None, run.teacher if isinstance(run, Distill) else run.model))
     if isinstance(run, Distill):
@@ -63,9 +63,9 @@ def check_scoring(
     submission: Path | None = None,
     overwrite: bool = False,
 ) -> None:
-    """Refuse to score or to predict with models, on data, or into files that are not there or not to be had.
+    """Raise UserError for scoring or prediction with missing models or data, or outputs that cannot be written.
 
-    `file` is the file that is written, with its option.
+    `file` is the output file, with its option.
     """
     errors = ErrorList()
     _check_data(DataSettings(data=None if data is None else str(data), data_dir=data_dir), errors)
@@ -79,12 +79,12 @@ def check_scoring(
 
 
 def check_models(*names: str) -> None:
-    """Refuse models that are neither on this machine nor on the hub."""
+    """Raise UserError for models that are neither on this machine nor on the hub."""
     _check_models([(None, name) for name in names], ErrorList())
 
 
 def _more_models(run: Distill, errors: ErrorList) -> list[tuple[str | None, str | None]]:
-    """The models of a distillation beside its teacher, with the words of an error about one."""
+    """Return the models of a distillation beside its teacher, each with a template for its error message or None."""
     init, words = run.student.init, f"--init: {{}} (or choose from {', '.join(STARTS)})"
     if init is not None and init not in STARTS and not Path(init).exists():
         near = difflib.get_close_matches(init.casefold(), STARTS, n=1, cutoff=0.75)
@@ -96,7 +96,7 @@ def _more_models(run: Distill, errors: ErrorList) -> list[tuple[str | None, str 
 
 
 def _check_models(models: Sequence[tuple[str | None, str]], errors: ErrorList) -> None:
-    """Look for models here and, only if nothing is wrong so far, on the hub. The first of a pair words the error."""
+    """Look for models locally and, only without errors so far, on the hub; a pair is an error template and a name."""
     for look in (local_folder, model_folder):
         for words, name in models:
             try:
@@ -119,21 +119,21 @@ def _check_file(path: Path, errors: ErrorList) -> None:
     try:
         there = path.exists()
     except OSError:
-        # Whoever reads it says why it cannot be.
+        # The code that reads the file reports the reason.
         return
     if not there:
         errors.add(str(missing_file(path)))
 
 
 def _check_method(run: Distill, asked: Asked[Any], errors: ErrorList) -> None:
-    """A method that there is; a recipe's file."""
+    """Add errors for an unknown method or a missing recipe file."""
     method = run.method
     file = Path((method.recipe or "").rpartition(":")[0])
     if method.recipe is not None:
         if file.suffix == ".py" and not file.is_file():
             errors.add(f"--recipe {method.recipe}: no such file: {file}{did_you_mean(file)}")
         return
-    # Methods of packages may be listed in a way that only running them shows.
+    # Plugin packages may list methods in a way that only importing them reveals.
     if asked.clear("method") and method.method not in method_words() and not plugins(METHODS):
         hint = nearest(method.method, method_words())
         errors.add(f"unknown method {method.method!r}: {hint} (see `stillery methods`)")

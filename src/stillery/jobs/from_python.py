@@ -1,4 +1,4 @@
-"""What only a run started from Python can be given: data and models in memory, callbacks, a metric of one's own."""
+"""Objects that only a run started from Python can have: data and models in memory, callbacks, a user-defined metric."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ __all__ = ["FromPython", "MetricFunction"]
 Run = TypeVar("Run", Finetune, Distill)
 
 MetricFunction = Callable[[Any, Any], Any]
-"""From labels and predictions to a number, or to numbers by name."""
+"""A function of labels and predictions that returns a number, or numbers by name."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class FromPython:
-    """Data, models and functions given in Python.
+    """Data, models and functions passed from Python.
 
     Attributes:
-        staged: files and folders that were written for data and models in memory, with their place in the run folder.
+        staged: files and folders written for data and models in memory, mapped to their place in the run folder.
         on_step: called with the loss and its terms after every step.
         on_score: called with the metrics of every scoring of the dev split.
-        metric: a metric that decides which weights are best.
+        metric: a metric that selects the best weights.
     """
 
     staged: Mapping[Path, Path] = field(default_factory=dict)
@@ -39,11 +39,11 @@ class FromPython:
 
     @property
     def functions(self) -> tuple[str, ...] | None:
-        """The names of the functions that are given, for the run file, which cannot hold them; None without any."""
+        """The names of the functions given, for the run file, which cannot hold them; None without any."""
         return tuple(name for name in ("metric", "on_step", "on_score") if getattr(self, name) is not None) or None
 
     def named(self, run: Run) -> Run:
-        """The run with the places in its folder of what is staged, and with the names of its functions."""
+        """Return the run with staged paths replaced by their places in its folder, and the names of its functions."""
         there = {str(path): str(place) for path, place in self.staged.items()}
 
         def place(value: str | None) -> str | None:
@@ -61,7 +61,7 @@ class FromPython:
         return dataclasses.replace(run, **changes, given_in_python=self.functions)
 
     def keep(self) -> None:
-        """Copy what is staged to its place in the run folder, where it is not there yet."""
+        """Copy staged files and folders to their places in the run folder, unless they exist already."""
         for path, place in self.staged.items():
             if place.exists():
                 continue

@@ -1,4 +1,4 @@
-"""Part of the training split held out to choose by, so that dev and test are scored once and choose nothing."""
+"""Part of the training split held out for model selection, so that dev and test are scored once, at the end."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ from stillery.jobs.kinds.base import Kind, Read
 __all__ = ["HOLDOUT", "held_out", "holdout_rows"]
 
 HOLDOUT = "holdout"
-"""What the split that is held out is called."""
+"""Name of the held-out split."""
 
 
 def held_out(
     condition: ConditionSettings, read: Read, record: Mapping[str, Any], kind: Kind
 ) -> tuple[Read, dict[str, Any]]:
-    """The splits with a part of the training one in the place of dev, which is then scored at the end; and a record.
+    """Return the splits with part of train in place of dev, which is then scored at the end, and a record of it.
 
-    What `--samples` and `--label-noise` leave of the training split is divided, so that what chooses is neither more
-    nor cleaner than what a run under these conditions has.
+    The training split is divided after `--samples` and `--label-noise`, so that the data for model selection is neither
+    more nor cleaner than a run under these conditions has.
     """
     if condition.holdout is None:
         return read, dict(record)
@@ -39,7 +39,7 @@ def held_out(
             f"--holdout {condition.holdout:g}: all {len(rest)} examples that are left to train on have one label; "
             "lower it, or change --holdout-seed"
         )
-    # What is reported: test where there is one, else dev. Further splits of a task are reported beside it.
+    # Reported is the test split, or dev without one. Further splits of a task are reported beside it.
     last = read.scored.get("test", read.scored["dev"])
     more = {name: one for name, one in read.scored.items() if name not in ("dev", "test")}
     note = (
@@ -56,10 +56,10 @@ def held_out(
 
 
 def holdout_rows(train: Examples, share: float, seed: int = 0) -> NDArray[np.bool_]:
-    """Which training examples are held out: by the hash of their inputs, so that the same text never trains.
+    """Return a mask of held-out training examples, chosen by the hash of their inputs: copies of a text stay together.
 
-    A text is held out of every subset that it is in, so that a teacher of the whole split and a student of a thousand
-    examples hold out the same. The share is met on average; at least one text is held out and one is left.
+    A text is held out of every subset that contains it, so that a teacher of the whole split and a student of a
+    thousand examples hold out the same texts. The share is met on average; at least one text is held out and one left.
     """
     keys = text_keys(list(train.inputs.values()), seed)
     different = np.unique(keys)

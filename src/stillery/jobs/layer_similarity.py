@@ -1,4 +1,4 @@
-"""Which layers are alike, measured once before training for the pairings that ask for it, and kept with the run."""
+"""Layer similarity (CKA) for the pairings that need it, measured once before training and saved with the run."""
 
 from __future__ import annotations
 
@@ -25,18 +25,18 @@ __all__ = ["Alike", "agreed", "asking", "decided", "keep", "kept", "measured", "
 _FILE = "similarity.json"
 
 Alike = Mapping[str, Mapping[str, Similarity]]
-"""By the teacher of a stage (task, supplementary) and by stack, how alike the layers are."""
+"""The layer similarity by teacher of a stage (task, supplementary) and by stack."""
 
 
 def asking(stages: Sequence[Stage]) -> list[tuple[Stage, Match]]:
-    """The matches whose pairing asks how alike the layers are."""
+    """Return the matches whose pairing needs the layer similarity, with their stages."""
     return [(stage, match) for stage in stages for match in stage.matches if asks(match)]
 
 
 def measured(
     stages: Sequence[Stage], student: PreTrainedModel, teachers: Mapping[str, Loaded], calibration: Calibration
 ) -> Alike:
-    """How alike the layers of the student, as it starts, are to those of the teachers that are asked about."""
+    """Measure the similarity of the initial student's layers to those of the teachers that need it."""
     ours = layer_means(student, calibration.batches(student.config))
     taught_by = dict.fromkeys(stage.teacher for stage, _ in asking(stages))
     return {
@@ -46,7 +46,7 @@ def measured(
 
 
 def decided(stages: Sequence[Stage], alike: Alike) -> tuple[Stage, ...]:
-    """The stages with layers that meet as the measurement says."""
+    """Return the stages with their layer pairs decided by the measured similarity."""
 
     def of(stage: Stage, match: Match) -> Similarity:
         stacks = alike[stage.teacher]
@@ -62,7 +62,7 @@ def pairs_said(
     teachers: Mapping[str, Loaded],
     seed: int,
 ) -> dict[str, Pairs]:
-    """Which layers meet in those matches, now that it is decided."""
+    """Return the layer pairs of the matches that asked for the similarity, once decided."""
     names = {match.name for _, match in asked}
     found = {}
     for stage in stages:
@@ -74,7 +74,7 @@ def pairs_said(
 
 
 def kept(out: Path) -> Alike | None:
-    """What a run that began in this folder has measured, if it has."""
+    """Read the similarity measured by an earlier start of the run in this folder; None if there is none."""
     try:
         alike: Alike = json.loads((out / _FILE).read_text(encoding="utf-8"))["similarity"]
     except FileNotFoundError:
@@ -85,14 +85,14 @@ def kept(out: Path) -> Alike | None:
 
 
 def keep(out: Path, alike: Alike, pairs: Mapping[str, Pairs]) -> None:
-    """Write down what was measured and what it decides, for a run that goes on later and for who reads it."""
+    """Save the measured similarity and the resulting pairs, for resuming the run and as a record."""
     write_json(out / _FILE, {"pairs": pairs, "similarity": alike})
     with (out / "log.jsonl").open("a", encoding="utf-8") as log:
         log.write(json.dumps({"event": "pairs", "step": 0, "pairs": pairs}) + "\n")
 
 
 def agreed(accelerator: Accelerator, alike: Alike | None) -> Alike:
-    """What the main process has found, in every process."""
+    """Broadcast the similarity measured by the main process to every process."""
     found = from_main(accelerator, alike)
     assert found is not None
     return found

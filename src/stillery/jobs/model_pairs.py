@@ -1,4 +1,4 @@
-"""Which layers of a teacher and of a student of it would meet: what `stillery pairs --teacher` shows."""
+"""Layer pairs of a teacher and a student made from it, as printed by `stillery pairs --teacher`."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ Inputs = Mapping[str, Tensor]
 
 @dataclass(frozen=True, kw_only=True)
 class Meeting:
-    """A recipe whose pairings are decided, the depths of its stacks, the kind of model, and what it rests on."""
+    """A recipe with its pairings decided, the depths of the stacks, the kind of model, and notes on the measurement."""
 
     recipe: Recipe
     depths: dict[str | None, tuple[int, int]]
@@ -53,9 +53,9 @@ class Meeting:
 def meeting(
     teacher: str, student: StudentSettings, method: MethodSettings, data: DataSettings | None, clock: Clock
 ) -> Meeting:
-    """Load the teacher, make the student, and measure how alike their layers are where a pairing asks for that.
+    """Load the teacher, make the student, and measure their layer similarity where a pairing needs it.
 
-    Texts are those of `data`, else of the run the teacher is from, else made-up sentences; it is said which.
+    Texts are those of `data`, else of the run that trained the teacher, else made-up sentences; a note reports which.
     """
     kind = kind_of_model(teacher, data)
     loaded = kind.load_for_layers(teacher, None)
@@ -83,14 +83,14 @@ def meeting(
 
 
 def _texts(teacher: str, loaded: Loaded, kind: Kind, data: DataSettings | None, notes: list[str]) -> Calibration:
-    """The texts that layers are compared on."""
+    """Return the texts that layers are compared on."""
     known = run_of(teacher)
     if data is None and {"data", "task"} & known.keys():
         given = {name: known[name] for name in setting_names(DataSettings) if name in known}
         try:
             return _of_data(DataSettings(**given), loaded, kind, notes)
         except UserError:
-            # Its data is no longer there, or is not to be had; sentences are.
+            # The run's data is gone or unavailable: fall back to the made-up sentences.
             pass
     if data is not None:
         return _of_data(data, loaded, kind, notes)
@@ -124,7 +124,7 @@ _SENTENCES = [
 
 
 def _sentences(loaded: Loaded, config: PreTrainedConfig) -> list[Inputs]:
-    """The made-up sentences as a model reads them; an encoder-decoder writes what it reads."""
+    """Tokenise the made-up sentences for a model; for an encoder-decoder they are also the targets."""
     tokenizer, limit = loaded.tokenizer, min(TOKENS, longest_input(config))
     rows = [tokenizer(text, truncation=True, max_length=limit)["input_ids"] for text in _SENTENCES]
     longest, pad = max(map(len, rows)), int(tokenizer.pad_token_id)

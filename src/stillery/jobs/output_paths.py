@@ -1,4 +1,4 @@
-"""Where a job is asked to write to, looked at before anything long begins."""
+"""Checks of a job's output paths, made before any long computation."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ __all__ = ["check_file", "check_folder", "check_new"]
 
 
 def check_file(path: Path, option: str, data: str | Path | None = None, *, overwrite: bool = False) -> None:
-    """Refuse a file that cannot be written, has no known format, is the one that is read, or is there already.
+    """Raise UserError for an output file that cannot be written, has no known format, is the input file, or exists.
 
-    With `overwrite` it may be there already.
+    With `overwrite` it may exist.
     """
     if data is not None and _is_same(path, Path(data)):
         raise UserError(f"{option} {path} is the input file: give another name")
-    # Not at the top: a run's folder is looked at without pyarrow.
+    # Not at the top: a run's folder is checked without importing pyarrow.
     from stillery.data.readers.writer import written_format
 
     written_format(path)
@@ -29,7 +29,7 @@ def check_file(path: Path, option: str, data: str | Path | None = None, *, overw
 
 
 def check_new(files: Sequence[Path], option: str) -> None:
-    """Refuse files that are there already."""
+    """Raise UserError for output files that exist already."""
     there = [str(path) for path in files if os.path.lexists(path)]
     if there:
         raise UserError(
@@ -38,7 +38,7 @@ def check_new(files: Sequence[Path], option: str) -> None:
 
 
 def check_folder(path: Path, option: str) -> None:
-    """Refuse a place where no folder can be made or written to."""
+    """Raise UserError for a path where no folder can be made or written to."""
     try:
         nearest = next(place for place in (path, *path.absolute().parents) if place.exists())
     except OSError as error:

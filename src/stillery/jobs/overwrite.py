@@ -1,4 +1,4 @@
-"""`--overwrite`: an earlier run makes room for a new one, and nothing else ever does."""
+"""`--overwrite`: remove an earlier run to make room for a new one, and never anything else."""
 
 from __future__ import annotations
 
@@ -19,22 +19,22 @@ _MODEL_FILES = re.compile(
     r"(generation_)?config\.json|model.*\.safetensors(\.index\.json)?|student\.safetensors|head\.json|README\.md"
     r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.\w+|merges\.txt|[\w.]+\.model"
 )
-"""What an exported model consists of; any other file beside a run's own is the user's."""
+"""Files of an exported model; any other file beside a run's own is the user's."""
 _RUN_FOLDERS = re.compile(r"additional_chat_templates|student|seed-\d+")
-"""Folders of a run beside those of `RUN_FILES`: a tokenizer's, the model of older runs, the runs of --restarts."""
+"""Folders of a run beside `RUN_FILES`: a tokenizer's, the model of an earlier version, the runs of --restarts."""
 _SHOWN = 3
 
 
 def check_replaceable(out: Path, run: Finetune | Distill | None = None) -> None:
-    """Refuse a folder that is more than an earlier run, or that holds what the new run reads.
+    """Raise UserError for a folder that holds more than an earlier run, or inputs of the new run.
 
-    A folder that is empty or not there yet is fine: there is nothing to replace.
+    A folder that is empty or does not exist is fine: there is nothing to replace.
     """
     written = out / "run.toml"
     if not written.is_file():
         return
     values = read_toml(written)
-    # Every run writes these; a run file by hand, such as one beside a user's data, has none.
+    # Every run writes these; a run file written by hand, such as one beside a user's data, has none.
     if values.get("job") not in ("distill", "finetune") or not values.get("fingerprints"):
         raise UserError(
             f"--out {out}: its run.toml was not written by a run, so it is not overwritten: give another folder"
@@ -57,7 +57,7 @@ def _is_of_a_run(entry: Path) -> bool:
     if entry.name in RUN_FILES or entry.name.startswith(".stillery-part-"):
         return True
     if entry.name == "student" and (entry / "run.toml").is_file():
-        # Not the model of an older run, but another run.
+        # Not the model of a run by an earlier version, but another run.
         return False
     known = _RUN_FOLDERS if entry.is_dir() and not entry.is_symlink() else _MODEL_FILES
     return bool(known.fullmatch(entry.name))
@@ -66,8 +66,8 @@ def _is_of_a_run(entry: Path) -> bool:
 def remove_run(out: Path) -> None:
     """Empty the folder of an earlier run.
 
-    Killed on the way, it leaves an unfinished run, which can be overwritten again: the metrics go first, the run file
-    last.
+    If the process is killed meanwhile, an unfinished run is left, which can be overwritten again: the metrics are
+    removed first, the run file last.
     """
     if not (out / "run.toml").is_file():
         return

@@ -33,12 +33,12 @@ __all__ = ["run_predict"]
 def run_predict(
     model: str, data: Path, out: Path, *, batch_size: int = 64, overwrite: bool = False, **settings: Any
 ) -> int:
-    """Write every row of a file with what a model predicts for it; return the number of rows.
+    """Write every row of a file with the model's predictions for it; return the number of rows.
 
     A classifier adds its `prediction` and, for classes, a `probability_NAME` each; several labels of a text are joined
     by `|`. A token classifier adds a `prediction` for each word, a model that generates text an `output`. `settings`
-    are those of reading and searching, by name; what they leave open is as in the model's own run. A file that is there
-    already is refused or, with `overwrite`, replaced once all rows are written.
+    are input and search settings, by name; the others are inherited from the model's own run. An existing file is
+    refused or, with `overwrite`, replaced once all rows are written.
     """
     check_batch_size(batch_size)
     kind, errors = kind_of_model(model), ErrorList()
@@ -89,7 +89,7 @@ def run_predict(
 
 
 def _inputs(values: Mapping[str, Any], errors: ErrorList) -> InputSettings:
-    """The settings of reading and searching that have these values."""
+    """Return the input and search settings with these values."""
     data, _ = make(DataSettings, _of(DataSettings, values), option_name, errors)
     generation, _ = make(GenerationSettings, _of(GenerationSettings, values), option_name, errors)
     search, _ = make(SearchSettings, _of(SearchSettings, values), option_name, errors)

@@ -1,4 +1,4 @@
-"""A run from settings to ready: named checks, one after the other, over one context; all errors are told together."""
+"""Preparation of a run from its settings: a sequence of checks on one context; all errors are reported together."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ __all__ = [
 
 @dataclass(kw_only=True, eq=False)
 class Context:
-    """What is known of a run so far; None is what could not be had, which a check has then reported.
+    """State of a run in preparation; a field stays None where a check has failed and reported an error.
 
-    `run` and `kind` are what the settings and the model come to, `own` is a recipe made in Python. `model` is the one
-    that is fine-tuned, or the teacher; `layers_teacher` that of the hidden-state stage, and `texts` its examples.
-    Of a student with a tokenizer of its own, `encoding` is how it reads, `teacher_encoding` how its teacher does.
+    `run` and `kind` are resolved from the settings and the model, `own` is a recipe made in Python. `model` is the one
+    to fine-tune, or the teacher; `layers_teacher` is that of the hidden-state stage, and `texts` its examples.
+    For a student with a tokenizer of its own, `encoding` is the student's and `teacher_encoding` the teacher's.
     """
 
     asked: Asked[Any]
@@ -67,7 +67,7 @@ class Context:
 
 @dataclass(frozen=True)
 class Check:
-    """A step of preparing a run, which adds to its context or to its errors."""
+    """A step of preparing a run, which fills fields of its context or adds errors."""
 
     run: Callable[[Context], None]
     needs: tuple[str, ...]
@@ -75,22 +75,22 @@ class Check:
 
     @property
     def name(self) -> str:
-        """What is checked."""
+        """The name of the check's function."""
         return self.run.__name__
 
     def ready(self, context: Context) -> bool:
-        """Whether what it needs is there, and the settings it reads are valid."""
+        """Return whether the fields it needs are set and the settings it reads are valid."""
         there = all(getattr(context, name) is not None for name in self.needs)
         return there and bool(context.asked.clear(*self.settings))
 
 
 def needs(*names: str, settings: Sequence[str] = ()) -> Callable[[Callable[[Context], None]], Check]:
-    """Make a check that runs where these fields of the context are there, and nothing is wrong with these settings."""
+    """Decorate a check to run only where these fields of the context are set and these settings are valid."""
     return lambda run: Check(run, names, tuple(settings))
 
 
 def checked(asked: Asked[Any], checks: Sequence[Check], out: Path | None, own: Recipe | None = None) -> Context:
-    """The context after every check that could be made, those of its kind of model last; raises all errors together."""
+    """Run every check that is ready, those of the kind of model last; return the context, or raise all errors."""
     assert isinstance(asked.run, Finetune | Distill)
     context = Context(asked=asked, run=asked.run, errors=asked.gathered(), out=out, own=own)
     for check in checks:
@@ -110,27 +110,27 @@ def _make(check: Check, context: Context) -> None:
 
 @needs()
 def has_a_place(context: Context) -> None:
-    """The run's folder can be made, and holds nothing else."""
+    """Check that the run's folder can be made, and holds nothing else."""
     if context.out is not None:
         check_place(context.out)
 
 
 @needs()
 def tracks(context: Context) -> None:
-    """The packages of the experiment trackers are installed."""
+    """Check that the packages of the experiment trackers are installed."""
     check_trackers(context.run.training.trackers)
 
 
 @needs("kind")
 def fits_the_kind(context: Context) -> None:
-    """No setting is for another kind of model."""
+    """Check that no setting is for another kind of model."""
     assert context.kind is not None
     refuse_asked(context.kind, context.asked, context.errors)
 
 
 @needs("kind", settings=(*EXAMPLES, "metric", "class_weights"))
 def reads_its_data(context: Context) -> None:
-    """The splits can be read, drawn and changed as the conditions say, and a part of train held out."""
+    """Read the splits, sample and alter train by the condition settings, and hold out a part of it."""
     assert context.kind is not None
     kind, inputs = context.kind, context.run.inputs
     teacher = context.model if isinstance(context.run, Distill) else None
@@ -142,7 +142,7 @@ def reads_its_data(context: Context) -> None:
 
 
 def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Refuse to repeat a run on other data or another model than the run file was written for."""
+    """Raise UserError if the data or a model has changed since the run file was written."""
     changed = [name for name, value in wanted.items() if found.get(name) != value]
     if changed:
         raise UserError(

@@ -1,4 +1,4 @@
-"""A run with everything loaded and checked, and its data as tokens."""
+"""A prepared run, with everything loaded and checked, and its tokenised data."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ __all__ = ["Data", "Prepared", "scored_while_training", "tokenised"]
 
 
 FEW = 10
-"""A split of fewer examples is warned about: the 95% interval of an accuracy is then 50 points wide or more."""
+"""Splits of fewer examples cause a warning: the 95% interval of an accuracy is then 50 points wide or more."""
 
 
 _SIZES = "split by"
-"""In a note on the data that says no more than the sizes of its splits."""
+"""Marks a note on how the data was split, which is logged as a detail only."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Prepared:
     """A run with everything loaded and checked, ready to train.
 
-    Where its student's start is still to be chosen, `starts` are those there are, and the model is any of them; `start`
-    is what was chosen. `texts` are unlabelled text for the hidden-state stage, `texts_encoding` is how those are read,
-    and `layers_teacher` teaches that stage where it is another than the teacher. `teacher_encoding` is how the teacher
-    reads, where it has another tokenizer than the student.
+    While the student's initialisation is still to be chosen, `starts` are the candidates, and the model is any of them;
+    `start` is the chosen one. `texts` are unlabelled texts for the hidden-state stage, `texts_encoding` their encoding,
+    and `layers_teacher` is that stage's teacher if it has its own. `teacher_encoding` is the teacher's encoding where
+    its tokenizer is not the student's.
     """
 
     run: Finetune | Distill
@@ -69,34 +69,34 @@ class Prepared:
 
     @property
     def drop_start(self) -> bool:
-        """Whether layers are matched without a decoder's first position."""
+        """True if layers are matched without a decoder's start position."""
         return isinstance(self.run, Distill) and self.run.method.drop_start
 
     @property
     def teachers(self) -> dict[str, Loaded]:
-        """The teachers of its stages."""
+        """The teachers of the stages, by name."""
         found = {"task": self.teacher, "supplementary": self.layers_teacher or self.teacher}
         return {name: one for name, one in found.items() if one is not None}
 
     @property
     def configs(self) -> list[PreTrainedConfig]:
-        """Those of every model that reads the texts."""
+        """The configurations of every model that reads the texts."""
         teachers = [one.model.config for one in (self.teacher, self.layers_teacher) if one is not None]
         return [self.model.config, *teachers]
 
     def teacher_reads(self, examples: Any, tokens: Any, split: str) -> Any:
-        """Examples as tokens of the teacher's: those given, which are the student's, where the two read alike."""
+        """Tokenise examples for the teacher; return `tokens`, the student's, where both share an encoding."""
         if self.teacher is None or self.teacher_encoding is None:
             return tokens
         return self.teacher_encoding.data(examples, self.teacher.tokenizer, f"{split} (teacher)")
 
     @property
     def asks_its_teacher(self) -> bool:
-        """Whether the teacher runs on the training split: in a stage, or where starts are tried."""
+        """True if the teacher runs on the training split: in a stage, or in a trial of initialisations."""
         return self.starts is not None or any(stage.needs_teacher for stage in self.stages)
 
     def summary(self) -> list[str]:
-        """What is about to run, in words; with warnings."""
+        """Return lines that describe the run before it starts, with warnings."""
         config, what = self.model.config, "student" if self.teacher else "model"
         layers = " + ".join(str(sizes(config, stack).layers) for stack in stacks_of(config))
         return [
@@ -108,7 +108,7 @@ class Prepared:
         ]
 
     def details(self) -> list[str]:
-        """How it was decided: splits, the start of the weights, teachers and layers that meet."""
+        """Return further lines about the run: splits, initial weights, teachers and layer pairs."""
         what = "student" if self.teacher else "model"
         lines = [
             *(f"data: {note}" for note in self._notes_of_data() if _SIZES in note),
@@ -151,16 +151,16 @@ class Prepared:
         return lines
 
     def _notes_of_data(self) -> list[str]:
-        """How the splits were made, and which rows were left out, drawn or changed."""
+        """Return notes on how the splits were made, and which rows were left out, sampled or altered."""
         return [note for note in self.read.splits.note.split("; ") if note]
 
     def said_origin(self, what: str = "student") -> list[str]:
-        """Where the weights come from, and why, in words."""
+        """Return lines that describe where the initial weights come from, and why."""
         why = [] if self.start is None else [f"{what}: start {self.start.start}: {self.start.why}"]
         return [*why, *(f"{what}: {line}" for line in self.origin)]
 
     def started(self, chosen: Chosen) -> Prepared:
-        """The run with its start decided."""
+        """Return the run with the chosen initialisation of its student."""
         assert self.starts is not None and isinstance(self.run, Distill)
         student, settings = self.starts.make(chosen.start)
         depth = settings.layers or self.run.student.layers
@@ -177,9 +177,9 @@ _TO_BE_TRIED = f"student: start to be chosen by a short trial of {', '.join(TRIE
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Data:
-    """The splits of a run as tokens: what is trained on, and by name the splits that models are scored on.
+    """The tokenised splits of a run: the training data, and by name the splits that models are scored on.
 
-    `texts` are unlabelled text for the hidden-state stage; `record` is what metrics.json says of the training data.
+    `texts` are unlabelled texts for the hidden-state stage; `record` is metadata on the training data for metrics.json.
     """
 
     train: Trainable
@@ -189,7 +189,7 @@ class Data:
 
 
 def tokenised(prepared: Prepared) -> Data:
-    """Every split of a run as tokens, from the cache where they are there."""
+    """Tokenise every split of a run, or read it from the token cache."""
     encoding, tokenizer, read = prepared.encoding, prepared.tokenizer, prepared.read
     rewritten = prepared.kind.rewrite(prepared)
     train = encoding.data(read.splits.train, tokenizer, "train") if rewritten is None else rewritten[0]
@@ -204,9 +204,9 @@ def tokenised(prepared: Prepared) -> Data:
 
 
 def scored_while_training(prepared: Prepared, data: Data) -> Data:
-    """The splits with the dev examples that are scored during training: all of them, or as many as are asked for.
+    """Return the splits with the dev examples to score during training: all of them, or `--dev-samples` of them.
 
-    Which they are depends on `--sample-seed` alone, so that every seed of a run is compared on the same ones.
+    The sample depends on `--sample-seed` alone, so that every seed of a run is compared on the same examples.
     """
     samples = prepared.run.training.dev_samples
     dev, _ = data.splits["dev"]

@@ -1,4 +1,4 @@
-"""A recipe of the user's own, from a function in a Python file."""
+"""Load a user-defined recipe from a function in a Python file."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["load_recipe"]
 
 
 def load_recipe(where: str) -> Recipe:
-    """The recipe that `FILE.py:FUNCTION` returns; running it runs the file, so only a user's own word leads here."""
+    """Return the recipe that `FILE.py:FUNCTION` returns; this executes the file, so only the user may have named it."""
     file, colon, name = where.rpartition(":")
     path = Path(file)
     if not colon or not name or path.suffix != ".py":
@@ -31,7 +31,7 @@ def load_recipe(where: str) -> Recipe:
         recipe = function()
     except UserError:
         raise
-    except Exception as error:  # a user's code may fail in any way; it is said in one line
+    except Exception as error:  # a user's code may fail in any way; report it in one line
         raise UserError(f"--recipe {where}: it failed with {type(error).__name__}: {error}") from None
     if not isinstance(recipe, Recipe):
         raise UserError(f"--recipe {where}: {name} returned {type(recipe).__name__}, not a Recipe")

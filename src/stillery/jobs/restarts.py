@@ -1,4 +1,4 @@
-"""Train again with the next seed while a model learns nothing, and keep the one that is best on the dev split."""
+"""`--restarts`: train again with the next seed while training collapses, and keep the best model on the dev split."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def until_it_learns(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Result:
-    """Run seed after seed, each in a folder of its own inside `out`; the best one's model becomes that of `out`."""
+    """Run one seed after another, each in its own folder inside `out`, and copy the best one's model to `out`."""
     run = asked.run
     assert isinstance(first.run, Finetune)
     whole = for_processes(dataclasses.replace(first.run, restart=run.restart), PartialState().num_processes)
@@ -42,7 +42,7 @@ def until_it_learns(
         say(f"{out}: this run is finished already; nothing to do")
         return read_back(out)
     main = PartialState().is_main_process
-    # Every process has looked at the folder before the first one changes it.
+    # Every process has to check the folder before the main one changes it.
     PartialState().wait_for_everyone()
     if main:
         if overwrite:
@@ -68,7 +68,7 @@ def until_it_learns(
 
 
 def _on_dev(result: Result) -> float:
-    """The dev split's main metric of the weights that were kept."""
+    """Return the main metric of the kept weights on the dev split."""
     training = result.metrics["training"]
     kept = training["dev_best"] if training["kept_step"] != training["steps"] else training["dev_last"]
     value: float = next(iter(kept.values()))
@@ -95,7 +95,7 @@ def _keep_best(tries: Sequence[tuple[int, Result]], out: Path) -> None:
 
 
 def _with_restarts(card: str, record: Sequence[dict[str, Any]], seed: int) -> str:
-    """The model card, saying how many seeds were tried and which was kept."""
+    """Add to the model card how many seeds were tried and which was kept."""
     lines = [f"| {one['seed']} | {one['dev']:.2f} | {'yes' if one['collapsed'] else 'no'} |" for one in record]
     said = "\n".join(
         [

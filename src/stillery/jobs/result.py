@@ -1,4 +1,4 @@
-"""The result of a run: its folder, its metrics, and the model it made."""
+"""The result of a run: its folder, its metrics, and the trained model."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = ["Result", "as_frame", "speed"]
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Result:
-    """A finished run: its folder, the folder of the model it made, and its metrics.
+    """A finished run: its folder, the folder of the trained model, and its metrics.
 
-    The two folders are one, unless a version of before made the run, which put the model into `student` in its folder.
-    The model, its tokenizer and its predictions are read from the folder when they are first asked for.
+    Both are the same folder, except for runs by an earlier version, which wrote the model to `student` inside it.
+    The model, its tokenizer and its predictions are read from the folder on first access.
     """
 
     out: Path
@@ -61,7 +61,7 @@ class Result:
         return "\n".join([f"run in {self.out}", *(f"  {name}: {value}" for name, value in self._facts())])
 
     def _repr_html_(self) -> str:
-        """The same for a notebook."""
+        """Return the same as an HTML table for notebooks."""
         rows = "".join(
             f"<tr><th style='text-align:left'>{html.escape(name)}</th>"
             f"<td style='text-align:left'>{html.escape(value)}</td></tr>"
@@ -70,7 +70,7 @@ class Result:
         return f"<table>{rows}</table>"
 
     def _facts(self) -> list[tuple[str, str]]:
-        """Score, size and speed, in words."""
+        """Return scores, size and speed as pairs of name and text."""
         metrics, cost = self.metrics, self.metrics.get("cost", {})
         split = metrics.get("split", metrics.get("part", ""))
         found = [(f"{name} ({split})", _score(metrics, name)) for name in metrics.get("metrics", {})]
@@ -85,9 +85,9 @@ class Result:
 
 
 def speed(metrics: Mapping[str, Any]) -> str:
-    """How fast a model is, in words: texts a second of one that generates them, else the latency of a text.
+    """Describe a model's speed: texts per second for one that generates them, else the latency per text.
 
-    A text is generated in as many forward passes as it has tokens, so that the time of one pass is no speed.
+    Generating a text takes one forward pass per token, so that the time of one pass is not its speed.
     """
     cost = metrics["cost"]
     if "texts_per_second" in cost:
@@ -99,7 +99,7 @@ def speed(metrics: Mapping[str, Any]) -> str:
 
 
 def _score(metrics: Mapping[str, Any], name: str) -> str:
-    """A metric with its interval, and the teacher's beside it."""
+    """Format a metric with its interval, and the teacher's beside it."""
     bounds = metrics.get("intervals", {}).get(name)
     between = f" (95%: {bounds[0]:.2f} to {bounds[1]:.2f})" if bounds else ""
     teacher = metrics.get("teacher_metrics", {}).get(name)
@@ -107,5 +107,5 @@ def _score(metrics: Mapping[str, Any], name: str) -> str:
 
 
 def as_frame(table: Any) -> Any:
-    """A pyarrow Table as a pandas DataFrame where pandas is installed, else as it is."""
+    """Convert a pyarrow Table to a pandas DataFrame if pandas is installed, else return it unchanged."""
     return table.to_pandas() if importlib.util.find_spec("pandas") else table

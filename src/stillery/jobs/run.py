@@ -48,8 +48,8 @@ def carry_out(
 ) -> Result:
     """Train and finish a run in its folder; a finished one is only read back.
 
-    With `overwrite` an earlier run in the folder is removed as soon as this one may begin. `end` is what is done with
-    the trained model.
+    With `overwrite` an earlier run in the folder is removed once all checks have passed. `end` is called with the
+    trained model.
     """
     accelerator = _accelerator(prepared.run)
     console.quiet = console.quiet or not accelerator.is_main_process
@@ -61,7 +61,7 @@ def carry_out(
     if not overwrite and is_done(out, prepared.run, resume=resume, by_batch=by_batch):
         say(f"{out}: this run is finished already; nothing to do")
         if accelerator.is_main_process:
-            # The process may have been killed between its last output and its cleaning up.
+            # The process may have been killed between its last output and its cleanup.
             discard(out)
         return read_back(out)
     _check_processes(prepared, accelerator.num_processes)
@@ -78,12 +78,12 @@ def carry_out(
             check_metric(prepared.kind, data.splits["dev"][0])
     errors.raise_any()
     prepared = _with_start(prepared, data, accelerator)
-    # Layers are compared as the student starts: a run that goes on has compared them already.
+    # Layers of the initial student are compared: a resumed run has done so already.
     before = similar.kept(out) if resume else None
     prepared, alike, pairs = _with_similar(prepared, before, accelerator)
     _say_stages(prepared, data, accelerator)
     objective = _objective(prepared, data)
-    # Nothing is written before everything is checked, and not before every process has looked at the folder.
+    # Nothing is written before everything is checked, nor before every process has checked the folder.
     accelerator.wait_for_everyone()
     if accelerator.is_main_process:
         if overwrite:
@@ -107,7 +107,7 @@ def carry_out(
 
 
 def _accelerator(run: Finetune | Distill) -> Accelerator:
-    """The accelerator of this process, in the precision that the run asks for or that suits the device."""
+    """Return this process's accelerator, in the run's precision, by default the best for the device."""
     accelerator = accelerator_for("fp32")
     precision = from_main(accelerator, choose(run.training.precision, accelerator.device.type))
     return accelerator if precision == "fp32" else accelerator_for(precision)
@@ -173,7 +173,7 @@ def _trained(
 
 
 def _check_processes(prepared: Prepared, processes: int) -> None:
-    """Refuse what several processes cannot do, or would do otherwise than one."""
+    """Raise UserError for features that several processes do not support, or that they would change."""
     errors = ErrorList()
     if prepared.policy is not None and processes > 1:
         errors.add("--on-policy: texts of the student's own are written by one process; start one")
@@ -183,7 +183,7 @@ def _check_processes(prepared: Prepared, processes: int) -> None:
 
 
 def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], errors: ErrorList) -> list[int] | None:
-    """The stages, counted from 0, that read the teacher cache in the run that this one repeats, if it repeats one."""
+    """Return the stages, counted from 0, that read the teacher cache according to the run file; None if not decided."""
     if not isinstance(run, Distill) or run.stored_stages is None:
         return None
     for number in run.stored_stages:
@@ -193,20 +193,20 @@ def _stored(run: Finetune | Distill, stages: tuple[Stage, ...], errors: ErrorLis
 
 
 def _with_stored(run: Finetune | Distill, stages: Sequence[int]) -> Finetune | Distill:
-    """The run with what was decided about its teacher cache."""
+    """Return the run with the decided stages that read the teacher cache."""
     assert isinstance(run, Distill)
     return replace(run, stored_stages=tuple(stage + 1 for stage in stages))
 
 
 def _steps(prepared: Prepared, data: Data, accelerator: Accelerator) -> int:
-    """Optimiser steps of the run, over all its stages."""
+    """Return the number of optimiser steps of the run, over all its stages."""
     training = prepared.run.training
     window = training.batch_size * training.accumulate * accelerator.num_processes
     return run_steps(training.epochs, len(data.train), window, training.max_steps)
 
 
 def _with_start(prepared: Prepared, data: Data, accelerator: Accelerator) -> Prepared:
-    """The run with its student's start chosen, where that is left to a trial."""
+    """Choose the student's initialisation by a short trial, where the run asks for one (`--init auto`)."""
     if prepared.starts is None:
         return prepared
     assert prepared.teacher is not None
@@ -230,7 +230,7 @@ def _with_start(prepared: Prepared, data: Data, accelerator: Accelerator) -> Pre
 def _with_similar(
     prepared: Prepared, before: similar.Alike | None, accelerator: Accelerator
 ) -> tuple[Prepared, similar.Alike | None, Mapping[str, Pairs]]:
-    """The run with the layers that meet decided, where that is left to how alike they are; what was measured; pairs."""
+    """Decide layer pairs by similarity where a pairing needs it; return the run, the similarity and the pairs."""
     asked = similar.asking(prepared.stages)
     if not asked:
         return prepared, None, {}
@@ -249,7 +249,7 @@ def _with_similar(
 
 
 def _say_stages(prepared: Prepared, data: Data, accelerator: Accelerator) -> None:
-    """Say how many steps each of several stages has."""
+    """Report the number of steps of each stage, if there are several."""
     if len(prepared.stages) > 1:
         lengths = lengths_of(prepared.stages, _steps(prepared, data, accelerator))
         named = zip(prepared.stages, lengths, strict=True)

@@ -1,4 +1,4 @@
-"""A run folder: made for one run, resumed by the same run, never overwritten unless that is asked for."""
+"""Run folders: made for one run, resumed by the same run, and overwritten only with `--overwrite`."""
 
 from __future__ import annotations
 
@@ -42,23 +42,23 @@ _DEFAULTS = {
 
 
 _NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python", *CUT}
-"""What may differ between a run and the one that goes on with it."""
+"""Settings that may differ between a run and the one that resumes it."""
 
 
 RUN_FILES = {
     "run.toml", "metrics.json", "log.jsonl", "predictions.parquet", "conditions.json", "similarity.json", "start.json",
     "trackers.json", "machine.toml", "checkpoints", "given", "tensorboard",
 }  # fmt: skip
-"""What a run folder holds beside the model."""
+"""Files and folders of a run folder beside the model."""
 
 
 def finished(out: Path) -> bool:
-    """Whether the folder holds a run that ran to its end."""
+    """Return whether the folder holds a finished run."""
     return (out / "metrics.json").is_file() and model_in(out) is not None
 
 
 def check_place(out: Path) -> None:
-    """Refuse a place where no run can be: a file, or a folder that holds something else."""
+    """Raise UserError for a path where no run can be: a file, or a folder that holds something else."""
     check_folder(out, "--out")
     try:
         if out.is_dir() and not (out / "run.toml").is_file() and any(out.iterdir()):
@@ -68,10 +68,9 @@ def check_place(out: Path) -> None:
 
 
 def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool = False) -> bool:
-    """Whether this very run is finished in the folder; a folder that it may not be written to is refused.
+    """Return whether this same run is finished in the folder; raise UserError if it may not write there.
 
-    It is this one too where its steps are divided otherwise, as long as they are as large; `by_batch` as for
-    `check_division`.
+    A run with steps of the same size counts as the same however they are divided; `by_batch` as for `check_division`.
     """
     check_place(out)
     if not (out / "run.toml").is_file():
@@ -99,13 +98,13 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool 
 
 
 def _only_search(different: Sequence[str], run: Finetune | Distill) -> bool:
-    """Whether two runs are trained alike, and differ in how texts are then searched for alone."""
+    """Return whether only search settings differ, which do not change the training."""
     trained_on = isinstance(run, Distill) and run.method.sequence_level
     return not trained_on and set(different) <= set(setting_names(SearchSettings))
 
 
 def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
-    """Go on with an unfinished run; the scores of a finished one are those of its own search."""
+    """Resume an unfinished run with other search settings; refuse for a finished one, which is scored already."""
     names = ", ".join(map(option_name, different))
     if finished(out):
         raise UserError(
@@ -116,7 +115,7 @@ def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
 
 
 def begin(out: Path, run: Finetune | Distill) -> None:
-    """Make the folder of a run, or clear it of what a killed process left half-written."""
+    """Make the folder of a run and write its run file; in an existing one, remove partial files of a killed process."""
     try:
         if (out / "run.toml").is_file():
             remove_leftovers(out)
@@ -125,7 +124,7 @@ def begin(out: Path, run: Finetune | Distill) -> None:
             if far:
                 what = ", ".join(far)
                 say(f"{out / MACHINE} has the paths of {what}, which lie elsewhere: leave it out to share the folder")
-        # Of a run that goes on, too: its texts may be searched for with other settings now.
+        # For a resumed run too: its search settings may have changed.
         paths = machine_toml(run, out)
         if paths is None:
             (out / MACHINE).unlink(missing_ok=True)
@@ -137,11 +136,11 @@ def begin(out: Path, run: Finetune | Distill) -> None:
 
 
 def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str]:
-    """The settings in which two runs differ, and the inputs whose content does; not how their steps are divided.
+    """Return the settings in which two runs differ, and the inputs whose content differs.
 
-    Nor where they read what the teacher shows: a run goes on as it began.
+    Not compared are the division of steps and the stages that read the teacher cache: a run resumes with its own.
 
-    A file older than a setting means its default. Of what it has no path, the content is all that can be compared.
+    A setting that an older file does not have is at its default. Inputs without a path are compared by content only.
     """
     unknown = ours.get(ELSEWHERE, {}).keys() | {ELSEWHERE}
     before, now = _inputs(ours), _inputs(theirs)
@@ -164,14 +163,14 @@ def _write_text(path: Path, text: str) -> None:
 
 
 def write_json(path: Path, value: Mapping[str, Any]) -> None:
-    """Write a JSON file, whole or not at all."""
+    """Write a JSON file atomically."""
     _write_text(path, json.dumps(value, indent=2) + "\n")
 
 
 def mark_finished(out: Path, metrics: Mapping[str, Any]) -> None:
-    """Write the metrics of a run whose model is written: from now on it is finished."""
+    """Write the metrics of a run whose model is written, which marks it as finished."""
     before = old_place(out)
-    # This run has exported its model already, as a run of before, and was then stopped.
+    # An earlier version had already exported this run's model to `student` when it was stopped.
     if before is not None and "stillery" in _card(before):
         remove_whole(before)
     write_json(out / "metrics.json", metrics)
@@ -185,14 +184,14 @@ def _card(folder: Path) -> str:
 
 
 def model_files(out: Path) -> list[Path]:
-    """The files, and folders of files, of a finished run's model."""
+    """Return the files and folders of a finished run's model."""
     folder = model_in(out)
     assert folder is not None
     return [path for path in folder.iterdir() if path.name not in RUN_FILES and not path.name.startswith(".")]
 
 
 def read_metrics(out: Path) -> dict[str, Any]:
-    """The metrics of a finished run."""
+    """Read the metrics of a finished run."""
     try:
         metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
     except ValueError as error:
@@ -201,5 +200,5 @@ def read_metrics(out: Path) -> dict[str, Any]:
 
 
 def read_back(out: Path) -> Result:
-    """The result of a finished run."""
+    """Return the result of a finished run."""
     return Result(out=out, student=model_in(out) or out, metrics=read_metrics(out))

@@ -1,7 +1,8 @@
-"""Which weights a student starts from where a short trial chooses: `--init auto`.
+"""`--init auto`: choose a student's initialisation by a short trial.
 
-The trial is the same for every method: labels and the teacher's predictions for a few dozen steps from each start, and
-the loss on training examples that were left out. So two methods of one teacher, data and seed start alike.
+The trial is the same for every method: train from each start on labels and the teacher's predictions for a few dozen
+steps, and compare the loss on held-out training examples. So two methods with the same teacher, data and seed have the
+same initialisation.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ from stillery.train.trainable import Trainable
 __all__ = ["TRIED", "Chosen", "Starts", "first_student", "fixed_start", "keep_start", "kept_start"]
 
 TRIED = ("first", "even")
-"""What is tried. The last and the most important layers were never best, and yet learnt fastest in many a trial: see
-docs/results/starts.md."""
+"""The starts that are tried. The last and the most important layers were never best, yet learnt fastest in many
+trials: see docs/results/starts.md."""
 
 _FILE = "start.json"
 
@@ -47,7 +48,7 @@ Made = tuple[Student, StudentSettings]
 
 @dataclass(frozen=True, kw_only=True)
 class Chosen:
-    """A start, what was measured, and why it was taken, in words."""
+    """A chosen initialisation, the measured losses, and the reason in words."""
 
     start: str
     why: str
@@ -57,20 +58,20 @@ class Chosen:
     auto: bool = True
 
     def record(self) -> dict[str, Any]:
-        """As `metrics.json` has it."""
+        """Return the choice as written to `metrics.json`."""
         return {"chosen": self.start, "why": self.why, "held_out_loss": dict(self.losses), "steps_each": self.steps,
                 "seconds": round(self.seconds, 3)}  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
 class Starts:
-    """The starts of a student: `make` builds it from one of them; `default` is that of a run too short to try any."""
+    """The possible initialisations of a student: `make` builds it; `default` is used in a run too short for a trial."""
 
     make: Callable[[str], Made]
     default: str
 
     def distinct(self) -> dict[str, Made]:
-        """The starts that are not the same weights as one before; of a student as deep as its source all are."""
+        """Return the starts that copy different layers; for a student as deep as its source that is only one."""
         found: dict[str, Made] = {}
         for name in TRIED:
             made = self.make(name)
@@ -90,7 +91,7 @@ class Starts:
         steps: int,
         accelerator: Accelerator,
     ) -> Chosen:
-        """Try the starts for a run of so many steps, and take the one with the lowest held-out loss."""
+        """Try the starts for a run of `steps` steps, and return the one with the lowest held-out loss."""
         began, starts = time.perf_counter(), self.distinct()
         names = list(starts)
         while len(names) > 1 and not probe_steps(steps, len(names)):
@@ -124,9 +125,9 @@ class Starts:
 def first_student(
     make: Callable[[StudentSettings], Made], settings: StudentSettings, default: str
 ) -> tuple[Student, StudentSettings, Starts | None]:
-    """A student to check a run with, its settings, and where its start is to be chosen the starts there are.
+    """Make the student to check a run with; return it, its settings and, with `--init auto`, the starts to try.
 
-    All starts have the same shape, so the default will do until one is chosen.
+    All starts have the same shape, so the default is used until one is chosen.
     """
     if settings.init != AUTO:
         return *make(settings), None
@@ -142,7 +143,7 @@ def _tried(probe: Probe, starts: Mapping[str, Callable[[], Mapping[str, Tensor]]
 
 
 def _stage(labelled: bool) -> Stage:
-    """What every start is tried with: labels, where there are any, and the teacher's predictions."""
+    """Return the stage of the trial: labels, where there are any, and the teacher's predictions."""
     return methods.build("kd", {} if labelled else {"hard_weight": 0.0}).stages[0]
 
 
@@ -151,7 +152,7 @@ def _weights(student: Student) -> Mapping[str, Tensor]:
 
 
 def fixed_start(asked: StudentSettings, settings: StudentSettings, recipe: Recipe) -> Chosen | None:
-    """The start of a run that has nothing to choose, and who says so; None of a checkpoint, or where one is chosen."""
+    """Return a run's fixed start and its reason; None for a checkpoint, layers given one by one, or `--init auto`."""
     if settings.init not in STARTS or settings.init == AUTO:
         return None
     if asked.copy_layers or asked.copy_encoder_layers or asked.copy_decoder_layers:
@@ -162,13 +163,13 @@ def fixed_start(asked: StudentSettings, settings: StudentSettings, recipe: Recip
 
 
 def keep_start(out: Path, chosen: Chosen | None) -> None:
-    """Write down what a trial chose and why, for a run that goes on later."""
+    """Save the start chosen by a trial and the reason, for resuming the run."""
     if chosen is not None and chosen.auto:
         write_json(out / _FILE, chosen.record())
 
 
 def kept_start(out: Path) -> Chosen | None:
-    """What a run that began in this folder has chosen, if it has."""
+    """Read the start chosen by an unfinished or finished run in this folder; None if there is none."""
     if not (out / "run.toml").is_file():
         return None
     start = read_toml(out / "run.toml").get("init")

@@ -1,4 +1,4 @@
-"""Make a set of sentence pairs from a corpus, by size and effective length."""
+"""Generate a synthetic data set of sentence pairs from a corpus, by size and effective length."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ WRITTEN_AT_ONCE = 10_000
 
 @dataclass(frozen=True, kw_only=True)
 class Synthesised:
-    """A set that was written: its pairs, the sentences of the corpus, and the pairs' effective lengths."""
+    """Statistics of a generated data set: pairs, sentences of the corpus, and the pairs' effective lengths."""
 
     pairs: int
     sentences: int
@@ -43,11 +43,11 @@ def run_synth(
     seed: int = 0,
     overwrite: bool = False,
 ) -> Synthesised:
-    """Write `size` different pairs of sentences of a corpus, each of `length` tokens, more or less `tolerance` of it.
+    """Write `size` distinct pairs of sentences from a corpus, each of `length` tokens within a share of `tolerance`.
 
-    Tokens are those of the tokenizer, special ones counted and padding not. The file has the columns `sentence1` and
-    `sentence2`. A pure function of the sentences, the tokenizer and the options, of which each is a parameter. A
-    file that is there already is refused or, with `overwrite`, replaced once the set is whole.
+    Tokens are those of the tokenizer, with special tokens and without padding. The file has the columns `sentence1` and
+    `sentence2`. It depends only on the sentences, the tokenizer and the options, each of which is a parameter. An
+    existing file is refused or, with `overwrite`, replaced once the set is complete.
     """
     errors = ErrorList()
     _check(errors, size=size, tolerance=tolerance, min_words=min_words)

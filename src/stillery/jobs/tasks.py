@@ -1,4 +1,4 @@
-"""What is known about the named tasks: where their data is, how to get it, and what runs on them come to together."""
+"""Named tasks: describe them, download their data, and average the scores of runs on them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ Scores = Mapping[str, float]
 
 
 def describe_tasks(data_dir: Path | None = None) -> list[dict[str, Any]]:
-    """Every task: what it is, its metrics and classes, and where on this machine its data is, if it is there."""
+    """Return a description of every task: its metrics and classes, and where its data is on this machine, if it is."""
     tasks: list[Task | GenerationTask] = [*TASKS.values(), *GENERATION_TASKS.values()]
     return [_described(task, data_dir) for task in tasks]
 
 
 def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
-    """Download tasks from the hub into its local cache, all of them or, where one is not there to be had, none."""
+    """Download tasks from the hub into its local cache; none of them if one is unknown or not on the hub."""
     errors = ErrorList()
     known: dict[str, Task | GenerationTask] = {**TASKS, **GENERATION_TASKS}
     tasks: list[Task | GenerationTask] = []
@@ -49,10 +49,10 @@ def fetch_tasks(names: Sequence[str]) -> list[dict[str, Any]]:
 
 
 def average_runs(places: Sequence[Path], style: str = "glue") -> dict[str, Any]:
-    """The average over tasks of finished runs, or of files that `stillery evaluate --json` wrote.
+    """Return the average score over tasks of finished runs, or of files written by `stillery evaluate --json`.
 
-    Several runs of one task, such as those of several seeds, are averaged first. Holds `style`, `about`, `average`,
-    `columns` (name to value), `runs` (how many for each set of examples), `missing` and `left_out`.
+    Several runs of one task, such as those of several seeds, are averaged first. The dict has `style`, `about`,
+    `average`, `columns` (name to value), `runs` (number per set of examples), `missing` and `left_out`.
     """
     if style not in STYLES:
         raise UserError(f"no style {style!r} of averages; {nearest(style, STYLES)}")
@@ -102,7 +102,7 @@ def _described(task: Task | GenerationTask, data_dir: Path | None) -> dict[str, 
 
 
 def _scores(place: Path) -> dict[str, Scores]:
-    """The metrics of a run by the set of examples they are on."""
+    """Return the metrics of a run by the set of examples they were computed on."""
     metrics = _metrics(place)
     task, own = metrics.get("task"), metrics.get("metrics")
     if not isinstance(task, str) or not isinstance(own, dict):

@@ -1,4 +1,4 @@
-"""Whether a model is scored on what it was trained on."""
+"""Warning about scoring a model on its own training data."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["warn_of_seen"]
 
 
 def warn_of_seen(model: str, data: DataSettings, split: str | None) -> None:
-    """Say so where a whole file is scored that a model was trained on rows of."""
+    """Warn if a whole file is scored and the model was trained on rows of it."""
     if split is not None or data.data is None:
         return
     learnt, scored = trained_on(model), Path(data.data).resolve()
@@ -22,5 +22,5 @@ def warn_of_seen(model: str, data: DataSettings, split: str | None) -> None:
 
 
 def _same_table(one: Path, other: Path) -> bool:
-    """Whether both are files of one name and content, as of one table in memory that was given twice."""
+    """Return whether two files have the same name and content, as for a table in memory that was given twice."""
     return one.name == other.name and other.is_file() and filecmp.cmp(one, other, shallow=False)

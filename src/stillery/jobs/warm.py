@@ -1,7 +1,7 @@
-"""What one process keeps from run to run where it does many: data, what teachers answer, what shapes cost.
+"""In-process cache shared by several runs: data, teacher predictions, costs measured per model shape.
 
-Nothing is kept unless `kept_warm` says so: a run alone works everything out for itself. What is kept is never changed
-by a run: examples and answers are read only. Models are not kept, since training moves and offloads them.
+Nothing is cached outside of `kept_warm`: a single run computes everything itself. Cached values are never changed by a
+run: examples and predictions are read-only. Models are not cached, since training moves and offloads them.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _kept: OrderedDict[Hashable, Any] | None = None
 
 @contextmanager
 def kept_warm() -> Iterator[None]:
-    """Keep what runs inside the block have in common; the least recently used goes where there is too much."""
+    """Cache values shared by the runs inside the block; the least recently used are evicted."""
     global _kept
     before, _kept = _kept, OrderedDict()
     try:
@@ -31,7 +31,7 @@ def kept_warm() -> Iterator[None]:
 
 
 def warm(key: Hashable, make: Callable[[], Value]) -> Value:
-    """What was made for this key by an earlier run of the process, where that is kept, else made now."""
+    """Return the value cached for this key by an earlier run of the process, or make it now."""
     if _kept is None:
         return make()
     if key not in _kept:

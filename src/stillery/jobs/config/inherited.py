@@ -1,4 +1,4 @@
-"""Settings inherited from the run that made a model: texts are read as it was trained to read them."""
+"""Settings inherited from the run that trained a model, so that texts are tokenised as in its training."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ __all__ = ["as_taught", "as_trained", "prefix_of", "reading_of"]
 
 
 def as_taught(asked: Asked[Run], errors: ErrorList) -> tuple[Run, tuple[str, ...]]:
-    """The run with the lengths, prompt and prefix of the run that made its model, where it gives none of its own.
+    """Return the run with lengths, prompt and prefix inherited from its model's run where none are given, and notes.
 
-    The model is a distillation's teacher, or the one that is trained on; the latter has a new task's own prefix. And
-    lines about what is taken over, and what is asked for and differs. A model that no run made changes nothing.
+    The model is a distillation's teacher, or the one to fine-tune further; the latter gets a new task's own prefix.
+    The notes report inherited settings, and given ones that differ. A model without a run file changes nothing.
     """
     run = asked.run
     notes: list[str] = []
@@ -56,7 +56,7 @@ def as_taught(asked: Asked[Run], errors: ErrorList) -> tuple[Run, tuple[str, ...
 
 
 def as_trained(model: str, values: Mapping[str, Any], named: Named = str) -> InputSettings:
-    """What to score a model on, read and searched for as its run did where the given values say nothing else."""
+    """Return the inputs for scoring a model, with input and search settings inherited from its run unless given."""
     given = {name: value for name, value in values.items() if value is not None}
     learnt = trained_reading(model)
     notes: list[str] = []
@@ -73,17 +73,17 @@ def as_trained(model: str, values: Mapping[str, Any], named: Named = str) -> Inp
 
 
 def reading_of(model: str, values: Mapping[str, Any], named: Named = str) -> InputSettings | None:
-    """The inputs as a teacher reads them, which another model is scored beside; None where no run made it."""
+    """Return the inputs with the settings inherited by a teacher that is scored too; None if it has no run file."""
     return as_trained(model, values, named) if trained_reading(model) else None
 
 
 def prefix_of(data: DataSettings) -> str:
-    """The text put before the sources of an encoder-decoder, unless settings say otherwise: a task's own prefix."""
+    """Return the default text put before the sources of an encoder-decoder: the task's own prefix, or none."""
     return GENERATION_TASKS[data.task].prefix if data.task in GENERATION_TASKS else ""
 
 
 def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[str]) -> dict[str, Any]:
-    """The reading without its prefix where a task that the model was not trained on has its own; notes which counts."""
+    """Drop the inherited prefix where a task that the model was not trained on has its own; note which is used."""
     if task is None or "prefix" not in learnt:
         return learnt
     theirs, own = learnt["prefix"], prefix_of(DataSettings(task=task))
@@ -96,7 +96,7 @@ def _in_task(learnt: dict[str, Any], model: str, task: str | None, notes: list[s
 
 
 def _own(data: DataSettings, writing: GenerationSettings) -> dict[str, Any]:
-    """The settings a run resolves to without the user's."""
+    """Return the values that a run's own input settings resolve to."""
     return {
         "max_length": data.max_length,
         "max_target_length": writing.max_target_length,
@@ -106,7 +106,7 @@ def _own(data: DataSettings, writing: GenerationSettings) -> dict[str, Any]:
 
 
 def _valid(learnt: dict[str, Any], model: str, errors: ErrorList) -> dict[str, Any]:
-    """What a run file says, as settings; what is wrong with it is noted, and left out."""
+    """Return the valid settings of a run file; invalid ones are added to the errors and left out."""
     found: dict[str, Any] = {}
     for group in (DataSettings, GenerationSettings):
         part = {name: learnt[name] for name in setting_names(group) if name in learnt}

@@ -1,4 +1,4 @@
-"""Other libraries' names of settings: what they are called here, or why there is no such setting."""
+"""Names of settings in other libraries: the equivalent setting here, or the reason that there is none."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ OTHER_NAMES = {
     "warmup_ratio": "warmup",
     "wd": "weight_decay",
 }
-"""The setting that another library's name stands for; each value means the same."""
+"""The equivalent setting for a name of another library; its values mean the same."""
 
 _SPLITS = "give all splits as data, a folder with train, dev and test files, or in Python {'train': ..., 'dev': ...}"
 REASONS = {
@@ -90,13 +90,13 @@ REASONS = {
     "validation_file": _SPLITS,
     "warmup_steps": "warmup is a share of the steps, such as 0.1",
 }
-"""What to do instead, where a name of other libraries stands for no setting or for another kind of value."""
+"""Advice for names of other libraries that have no equivalent setting, or one with another kind of value."""
 
 
 def not_a_setting(name: str, known: Iterable[str], shown: str | None = None) -> str:
-    """The error of an unknown setting: what it is called here, what to do instead, or the nearest name.
+    """Return the error message for an unknown setting: its name here, what to do instead, or the nearest name.
 
-    `known` are the settings there are, `shown` is the name as an error spells it.
+    `known` are the existing settings, `shown` is the spelling of the name in the message.
 
     >>> not_a_setting("learning_rate", ["lr", "layers"])
     'learning_rate is not a setting: it is called lr here'

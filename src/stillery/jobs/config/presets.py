@@ -1,7 +1,7 @@
-"""Settings of the papers, by name: `--preset NAME`. What is given beside a preset wins.
+"""Hyperparameters of the papers, by name: `--preset NAME`. Options given beside a preset override it.
 
-Teachers, tasks and students' sizes stay the user's. Values come from the papers; where a paper gives a grid, the value
-its text or tables call best.
+Teachers, tasks and student sizes are left to the user. Values come from the papers; where a paper gives a grid, the
+value that its text or tables report as best.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ __all__ = ["PRESETS", "Preset", "preset"]
 
 @dataclass(frozen=True, kw_only=True)
 class Preset:
-    """Settings, where they come from, and which job they are for."""
+    """Settings of a preset, their source, and the job they are for."""
 
     source: str
     settings: dict[str, Any]
@@ -50,7 +50,7 @@ def _ild_rtc(layers: int, alpha: float, beta: float, lr: float) -> Preset:
 
 
 _ADAFACTOR = "with Adafactor; here it is AdamW at that rate"
-# The scripts' warm-ups of 100 and 500 steps as shares of their runs: DART has 62,659 pairs, of WMT16 100,000 are taken.
+# The scripts' warm-ups of 100 and 500 steps as shares of their runs: DART has 62,659 pairs; 100,000 of WMT16 are used.
 _DART = {"weight_decay": 0.0, "beams": 5}
 _WMT16 = {"weight_decay": 0.0, "beams": 4, "early_stopping": True, "samples": 100_000}
 
@@ -96,7 +96,7 @@ _WRITING: dict[str, Preset] = {
         for task, weight in (("mrpc", 0.2), ("rte", 0.3))
     },
 }  # fmt: skip
-"""Those of models that generate text."""
+"""Presets for models that generate text."""
 
 
 _TASKS = ("sst2", "mrpc", "qqp", "mnli", "qnli", "rte")
@@ -163,7 +163,7 @@ PRESETS: dict[str, Preset] = {
 
 
 def preset(name: str, job: str) -> Preset:
-    """The preset of that name, for a job: finetune or distill."""
+    """Return the preset of that name for a job, finetune or distill; raise UserError if there is none."""
     fits = {key: value for key, value in PRESETS.items() if value.job == job}
     if name not in fits:
         wrong = f"is for stillery {PRESETS[name].job}" if name in PRESETS else "is unknown"

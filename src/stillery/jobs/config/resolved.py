@@ -1,4 +1,4 @@
-"""A run with every choice written out that its method makes where none was made."""
+"""Resolved settings of a run: the method's defaults filled in where the user chose nothing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["resolved_method", "resolved_student"]
 def resolved_student(
     settings: StudentSettings, recipe: Recipe | None, *, start: str = DEFAULT_START
 ) -> StudentSettings:
-    """The student with the method's choices where none were made; `start` is that of methods that have none."""
+    """Fill in the student's `init` and `head` from the method; `start` is the `init` of methods without one."""
     return dataclasses.replace(
         settings,
         init=settings.init or (recipe.init if recipe else None) or start,
@@ -24,7 +24,7 @@ def resolved_student(
 
 
 def resolved_method(method: MethodSettings) -> MethodSettings:
-    """The method with every option written out, so that a later change of defaults does not change the run."""
+    """Fill in every option of the method, so that a later change of defaults does not change the run."""
     if method.recipe is not None:
         return method
     options = methods.find(method.method).options | method.method_options()

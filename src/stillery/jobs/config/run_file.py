@@ -1,4 +1,4 @@
-"""A run as a TOML file: read, merged with what is given beside it, and written."""
+"""Run files: read a run's settings from TOML, merge them with the options given beside it, and write them."""
 
 from __future__ import annotations
 
@@ -53,19 +53,19 @@ __all__ = [
 _MEASURED = (EXAMPLES | set(setting_names(ConditionSettings))) | {
     "teacher", "init", "init_from", "layers", "encoder_layers", "decoder_layers"
 }  # fmt: skip
-"""What the important layers of a model depend on."""
+"""The settings that the choice of a model's important layers depends on."""
 
 
 _STORED = (EXAMPLES | set(setting_names(ConditionSettings)) | set(setting_names(MethodSettings))) | {
     *setting_names(Storing), "teacher", "max_length", "epochs", "max_steps", "precision"
 }  # fmt: skip
-"""What it depends on whether a teacher cache is worth it."""
+"""The settings that the choice of whether to use a teacher cache depends on."""
 
 
 _IN_PLACE_OF = {name: {name} for name in ("teacher", "model", "recipe", "init", "init_from", "ild_teacher")} | {
     "data": {"data", "task"}, "data_dir": {"data_dir", "data"}, "ild_data": {"ild_data", "ild_task"}
 }  # fmt: skip
-"""The settings that may be given in place of one that a run file leaves out."""
+"""The settings that may be given in place of one whose path a run file leaves out."""
 
 
 _MACHINE_HEAD = "# Paths of this machine: --config and --resume read them here. Leave it out when you share the folder."
@@ -76,11 +76,11 @@ _BEFORE: dict[str, dict[str, Any]] = {
     **{method: {"least_steps": 1} for method in _STAGED},
     **{method: {"projection_start": "literal"} for method in ("rail-kd", "rail-kd-concat")},
 }
-"""What a run file of these methods meant that was written before they had these options."""
+"""Option values implied by run files of these methods that were written before the options existed."""
 
 
 def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, named: Named = str) -> Asked[Run]:
-    """The run of the given values and, where they are silent, of a run file; `named` spells a given value's name."""
+    """Build a run from the given values, its preset and a run file; `named` spells the name of a given value."""
     said = {name: value for name, value in given.items() if value is not None}
     values = dict(preset(said.pop("preset"), kind.__name__.lower()).settings) if "preset" in said else {}
     if config is None:
@@ -102,7 +102,7 @@ def ask(kind: type[Run], given: Mapping[str, Any], config: Path | None = None, n
 
 
 def _ask_where(config: Path, unknown: Mapping[str, str], named: Named) -> None:
-    """Refuse a run file with paths that neither it nor a file beside it has, and that are not given either."""
+    """Raise UserError for paths that are missing from the run file, from `machine.toml` and from the options."""
     if not unknown:
         return
     what = " and ".join(f"{name} {last!r}" for name, last in unknown.items())
@@ -114,7 +114,7 @@ def _ask_where(config: Path, unknown: Mapping[str, str], named: Named) -> None:
 
 
 def ask_method(given: Mapping[str, Any]) -> MethodSettings:
-    """Which method, by options of the command line; None means not given."""
+    """Build the method settings from command-line options; None means not given."""
     said, errors = {name: value for name, value in given.items() if value is not None}, ErrorList()
     if isinstance(said.get("recipe"), str):
         read_along(Path(said["recipe"].rpartition(":")[0]))
@@ -124,7 +124,7 @@ def ask_method(given: Mapping[str, Any]) -> MethodSettings:
 
 
 def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
-    """A run file that a run wrote, with the options its method has got since; one written by hand stays as it is."""
+    """Add options introduced since a run wrote its run file; one written by hand is left unchanged."""
     method, options = values.get("method"), values.get("options", {})
     if not values.get("fingerprints") or not isinstance(method, str) or not isinstance(options, dict):
         return values
@@ -132,45 +132,45 @@ def _as_it_was(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def trained_reading(model: str) -> dict[str, Any]:
-    """How a model was shown texts in training, as settings, where its run file lies beside it."""
+    """Return the lengths, prompt and prefix that a model was trained with, from the run file beside it."""
     names = ("max_length", "max_target_length", "prompt", "prefix")
     return {name: value for name, value in run_of(model).items() if name in names}
 
 
 def trained_search(model: str) -> dict[str, Any]:
-    """How a model's texts were searched for when its run was scored, as settings, where its run file lies beside it."""
+    """Return the search settings that a model's run was scored with, from the run file beside it."""
     names = setting_names(SearchSettings)
     return {name: value for name, value in run_of(model).items() if name in names}
 
 
 def trained_length(model: str) -> dict[str, int]:
-    """The max_length a model was trained with, as a setting, where its run file lies beside it."""
+    """Return the max_length that a model was trained with, from the run file beside it; empty if not found."""
     length = run_of(model).get("max_length")
     return {"max_length": length} if isinstance(length, int) else {}
 
 
 def trained_task(model: str) -> str | None:
-    """The named task a model was trained on, where its run file lies beside it."""
+    """Return the named task that a model was trained on, from the run file beside it; None if not found."""
     task = run_of(model).get("task")
     return task if isinstance(task, str) else None
 
 
 def trained_on(model: str) -> Path | None:
-    """The file a model was trained on parts of, where its run file lies beside it."""
+    """Return the data file whose training split a model was trained on, from the run file beside it."""
     data = run_of(model).get("data")
     return Path(data).resolve() if isinstance(data, str) and Path(data).is_file() else None
 
 
 def run_of(model: str) -> dict[str, Any]:
-    """The run file that lies beside a model; empty where there is none."""
+    """Return the values of the run file beside a model; empty if there is none."""
     folder = run_in(model)
     return {} if folder is None else read_toml(folder / "run.toml")
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:
-    """The run file of the folder to go on with, where a user says --resume and --out and nothing else.
+    """Return the run file of the folder to resume, where --resume and --out are the only options given.
 
-    Nothing but, at most, what its steps are cut into from now on, and paths that the file does not have.
+    The only others allowed are those that divide its steps (`CUT`), and paths that the run file leaves out.
     """
     if not resume:
         return None
@@ -184,8 +184,8 @@ def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | 
 
 
 def _beside(values: dict[str, Any], said: dict[str, Any], unknown: Iterable[str] = ()) -> dict[str, Any]:
-    """A run file's values with those said beside it in their place; of the `unknown` ones the file has no path."""
-    # Where the file has no path, what is said has to be what it means, and all that was found with it stays.
+    """Override a run file's values with those given beside it; the `unknown` ones have no path in the file."""
+    # A path given for one that the file leaves out names the same data or model, so what was derived from it is kept.
     instead = said.keys() - set(unknown)
     if said.keys() & {"data", "task"}:
         values = {name: value for name, value in values.items() if name not in ("data", "task")}
@@ -194,23 +194,23 @@ def _beside(values: dict[str, Any], said: dict[str, Any], unknown: Iterable[str]
     if "layers" in said:
         values = {name: value for name, value in values.items() if name not in ("encoder_layers", "decoder_layers")}
     if values.get("init") == "important" and instead & _MEASURED:
-        # The layers it names were found under what is now replaced.
+        # The layers in the file were chosen under settings that are now replaced.
         lists = ("copy_layers", "copy_encoder_layers", "copy_decoder_layers")
         values = {name: value for name, value in values.items() if name not in lists}
     if "method" in said and said["method"] != values.get("method"):
-        # Another method's options and weights mean nothing to this one.
+        # Options and weights of another method do not apply to this one.
         values = {
             name: value for name, value in values.items() if name not in ("options", "hard_weight", "temperature")
         }
     if instead & _STORED:
         values = {name: value for name, value in values.items() if name != "stored_stages"}
     if said.keys() & set(CUT):
-        # How many processes the file's own batch size was for says nothing about this one.
+        # The file's number of processes belongs to its own batch size, not to the one given.
         values = {name: value for name, value in values.items() if name != "processes"}
     if isinstance(values.get("options"), dict) and isinstance(said.get("options"), dict):
         said = said | {"options": values["options"] | said["options"]}
     if isinstance(values.get("fingerprints"), dict):
-        # The file vouches for what it names itself, not for what is said in its place.
+        # The file's fingerprints hold for its own data and models, not for those given in their place.
         replaced = instead & {"teacher", "model", "recipe", "init", "init_from", "ild_teacher"}
         replaced |= {"ild_data"} if instead & {"ild_data", "ild_task"} else set()
         replaced |= {"data"} if instead & (EXAMPLES | set(setting_names(ConditionSettings))) else set()
@@ -220,7 +220,7 @@ def _beside(values: dict[str, Any], said: dict[str, Any], unknown: Iterable[str]
 
 
 def read_toml(path: Path) -> dict[str, Any]:
-    """A run file's values; relative paths in it are taken from its own folder (`stillery.jobs.config.run_paths`)."""
+    """Read a run file's values; its relative paths start from its own folder (`stillery.jobs.config.run_paths`)."""
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -239,18 +239,18 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def to_toml(run: Finetune | Distill, folder: Path) -> str:
-    """A run as the TOML file in a folder that `read_toml` reads back."""
+    """Return a run as TOML for the run file in a folder, which `read_toml` reads back."""
     return tomli_w.dumps(written_paths(values_of(run), folder))
 
 
 def machine_toml(run: Finetune | Distill, folder: Path) -> str | None:
-    """The paths that the run file in a folder leaves out, as a TOML file; None where there are none."""
+    """Return the paths that the run file in a folder leaves out, as TOML; None if there are none."""
     paths = machine_paths(values_of(run), folder)
     return f"{_MACHINE_HEAD}\n{tomli_w.dumps(paths)}" if paths else None
 
 
 def values_of(run: Finetune | Distill) -> dict[str, Any]:
-    """A run as the values of a TOML file, with its paths as they were given; settings that are None are left out."""
+    """Return a run as the values of a TOML file, with its paths as given; settings that are None are left out."""
     values: dict[str, Any] = {"job": type(run).__name__.lower()}
     for item in dataclasses.fields(run):
         value = getattr(run, item.name)

@@ -1,12 +1,12 @@
-"""Where the files and folders of a run are: as a run file names them, and as a model card may.
+"""Paths of a run's files and folders, as written in its run file and in a model card.
 
-A run file that a run writes says `paths = "relative to this file"`, and names files and folders from its own folder on,
-always with `./` or `../` first. So it holds no path of the machine, and repeats where the whole project was moved to.
-What has nothing but the root in common with it is named from the home folder on (`~/`). Outside of that too, the run
-file has its last name and lists the setting under `elsewhere`, and `machine.toml` beside it has the whole path. Without
-that file these paths are asked for again.
-Names of models, tasks and the hub stay names. A file without that line is read as it always was: what is found from its
-folder on is meant, and everything else is as if it were typed.
+A run file written by a run has the line `paths = "relative to this file"`, and its paths are relative to its own
+folder, always with `./` or `../` first. So it holds no absolute path, and still works after the whole project is moved.
+A path that shares only the root with that folder is written relative to the home folder (`~/`). For one outside of
+that too, the run file has the last name and lists the setting under `elsewhere`, and `machine.toml` beside it has the
+absolute path. Without that file these paths have to be given again.
+Names of models, tasks and hub repositories stay names. In a file without that line a relative path that exists from
+the file's folder is resolved there, and everything else is treated as if it were typed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _FILES = ("data", "data_dir", "ild_data")
 """Settings that are always a path."""
 
 _MODELS = ("teacher", "model", "init", "init_from", "ild_teacher")
-"""Settings that are a folder, or a name."""
+"""Settings that are a folder or a model name."""
 
 _SETTINGS = (*_MODELS, *_FILES)
 
@@ -46,13 +46,13 @@ ELSEWHERE = "elsewhere"
 """The line of a run file that lists the settings whose paths are in `machine.toml`."""
 
 MACHINE = "machine.toml"
-"""The one file of a run folder that holds paths of the machine."""
+"""The one file of a run folder that holds absolute paths."""
 
 
 def read_paths(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
-    """The values of a run file with its paths as absolute ones.
+    """Return the values of a run file with absolute paths.
 
-    Settings whose path is in no file are left out: `elsewhere` then is a table of them and their last names.
+    Settings whose path is in neither file are left out, and `elsewhere` is then a table of them and their last names.
     """
     values = dict(values)
     mark = values.pop("paths", None)
@@ -61,7 +61,7 @@ def read_paths(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
     found, unknown = _from_machine(values, values.pop(ELSEWHERE, []), file)
     values = {name: value for name, value in values.items() if name not in unknown}
     given = (_written(values) if mark else {}) | found
-    # A model's name is never taken for a folder that happens to be called like it where the two can be told apart.
+    # A model's name is never taken for a folder of the same name where the two can be distinguished.
     others = [name for name in (_FILES if mark else _SETTINGS) if _is_set(values, name) and name not in given]
     beside = {name: file.parent / values[name] for name in others}
     folder = file.resolve().parent
@@ -74,11 +74,11 @@ def read_paths(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 
 def _from_machine(values: Mapping[str, Any], names: Any, file: Path) -> tuple[dict[str, str], dict[str, str]]:
-    """The paths of the settings that lie elsewhere, and the last names of those whose path is not known here."""
+    """Return the paths of the settings under `elsewhere`, and the last names of those whose path is unknown here."""
     if not isinstance(names, list) or not set(names) <= {*_SETTINGS, "recipe"}:
         raise UserError(f"{file}: {ELSEWHERE} is {names!r}: list settings that are paths, or leave the line out")
     paths = _machine_file(file.parent / MACHINE) if names else {}
-    # A path in the run file itself was written by hand since, and counts.
+    # A path in the run file itself was edited in by hand, and takes precedence.
     last_names = {name: values[name] for name in names if name in values and not _is_path(str(values[name]))}
     found = {name: paths[name] for name, last in last_names.items() if Path(paths.get(name, "")).name == last}
     unknown = {name: last for name, last in last_names.items() if name not in paths}
@@ -97,7 +97,7 @@ def _machine_file(path: Path) -> dict[str, str]:
 
 
 def written_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
-    """The values of a run as its file in `folder` has them."""
+    """Return the values of a run as written in its run file in `folder`."""
     far = machine_paths(values, folder)
     there = {name: _like(values[name], name, _seen_from(folder, path)) for name, path in places(values).items()}
     there |= {name: Path(path).name for name, path in far.items()}
@@ -105,25 +105,25 @@ def written_paths(values: Mapping[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def machine_paths(values: Mapping[str, Any], folder: Path) -> dict[str, str]:
-    """Those settings of a run whose path its file in `folder` leaves out, as `machine.toml` there has them."""
+    """Return the paths that the run file in `folder` leaves out, by setting, as written in `machine.toml` there."""
     seen = {name: _seen_from(folder, path) for name, path in places(values).items()}
     return {name: _like(values[name], name, path) for name, path in seen.items() if Path(path).is_absolute()}
 
 
 def comparable(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run with each path as the one that it leads to, so that two runs can be compared."""
+    """Return the values of a run with every path resolved, so that two runs can be compared."""
     there = {name: _like(values[name], name, str(path.resolve())) for name, path in places(values).items()}
     return dict(values) | there
 
 
 def names_only(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The values of a run with the last name of each path, for a model card."""
+    """Return the values of a run with only the last name of each path, for a model card."""
     there = {name: _like(values[name], name, _last(path)) for name, path in places(values).items()}
     return dict(values) | there
 
 
 def shortened(text: str, values: Mapping[str, Any]) -> str:
-    """A text with the last names of the run's paths in place of the paths."""
+    """Replace the run's paths in a text by their last names."""
     typed = {str(values[name]): _last(path) for name, path in places(values).items() if name != "recipe"}
     for path in sorted((one for one in typed if Path(one).name != one), key=len, reverse=True):
         text = text.replace(path, typed[path])
@@ -131,7 +131,7 @@ def shortened(text: str, values: Mapping[str, Any]) -> str:
 
 
 def places(values: Mapping[str, Any]) -> dict[str, Path]:
-    """The settings that name something which is in the file system, and what that is."""
+    """Return the settings that name an existing file or folder, with its path."""
     found = {name: _from_home(values[name]) for name in _SETTINGS if _is_set(values, name)}
     if (file := _recipe_file(values)) is not None:
         found["recipe"] = file
@@ -139,7 +139,7 @@ def places(values: Mapping[str, Any]) -> dict[str, Path]:
 
 
 def _written(values: Mapping[str, Any]) -> dict[str, str]:
-    """The settings that are a path in a file with the mark, and the path."""
+    """Return the settings that are a path in a run file with the `paths` line, with the path."""
     found = {name: values[name] for name in _SETTINGS if _is_set(values, name) and _is_path(values[name])}
     file = _recipe_file(values)
     return found if file is None else found | {"recipe": str(file)}
@@ -148,30 +148,30 @@ def _written(values: Mapping[str, Any]) -> dict[str, str]:
 def _from_home(path: str) -> Path:
     try:
         return Path(path).expanduser()
-    except RuntimeError:  # of a user who is not known here
+    except RuntimeError:  # `~user` of an unknown user
         return Path(path)
 
 
 def _is_path(value: str) -> bool:
-    """Whether this is written as a path; names, those of the hub too, begin with none of these."""
+    """Return whether a value is written as a path; no name of a model or hub repository begins this way."""
     return value.startswith((".", "~")) or Path(value).is_absolute()
 
 
 def _is_set(values: Mapping[str, Any], name: str) -> bool:
-    """Whether a setting may name something in the file system; how a student starts has words of its own."""
+    """Return whether a setting may name a file or folder; the keywords of `init` do not."""
     value = values.get(name)
     return isinstance(value, str) and not (name == "init" and value in STARTS)
 
 
 def _recipe_file(values: Mapping[str, Any]) -> Path | None:
-    """The file of a recipe `FILE.py:FUNCTION`."""
+    """Return the file of a recipe `FILE.py:FUNCTION`, or None."""
     where = values.get("recipe")
     file = Path(where.rpartition(":")[0]) if isinstance(where, str) else Path()
     return file if file.suffix == ".py" else None
 
 
 def _like(value: str, name: str, path: str) -> str:
-    """The path in the form of the setting's value: a recipe names a function behind its file."""
+    """Return the path in the form of the setting's value: a recipe has a function name after its file."""
     return f"{path}:{value.rpartition(':')[2]}" if name == "recipe" else path
 
 
@@ -180,9 +180,9 @@ def _last(path: Path) -> str:
 
 
 def _seen_from(folder: Path, path: Path) -> str:
-    """A path as a run file in a folder writes it."""
+    """Return a path as written in the run file in a folder."""
     base, ways = folder.resolve(), [_as_named(path), path.resolve()]
-    # A link is written as it is named, unless what it leads to is nearer.
+    # A symbolic link is written by its own name, unless its target is nearer.
     near = [os.path.relpath(way, base) for way in ways if _common(base, way) is not None]
     if near:
         nearest = min(near, key=lambda way: Path(way).parts.count(".."))
@@ -194,14 +194,14 @@ def _seen_from(folder: Path, path: Path) -> str:
 
 
 def _as_named(path: Path) -> Path:
-    """A path as an absolute one with its links as they are named."""
+    """Return a path as an absolute one without resolving symbolic links."""
     named = Path(os.path.normpath(path.absolute()))
-    # Behind a link, `..` is not the folder that the link is in.
+    # After a symbolic link, `..` is not the folder that holds the link.
     return named if named.resolve() == path.resolve() else path.resolve()
 
 
 def _common(one: Path, other: Path) -> Path | None:
-    """The folder that two absolute paths share; None if that is no more than the root."""
+    """Return the folder that two absolute paths share; None if that is only the root."""
     try:
         common = Path(os.path.commonpath([one, other]))
     except ValueError:  # two drives

@@ -1,4 +1,4 @@
-"""A run as settings: from the command line, a run file, or Python, all by the same names."""
+"""Settings of a run, under the same names on the command line, in a run file and in Python."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class DataSettings:
-    """Which examples, and how they are read."""
+    """Settings that select the examples, and how they are read."""
 
     panel: ClassVar[Panel] = Panel.DATA
 
@@ -73,7 +73,7 @@ class DataSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationSettings:
-    """What a model that generates text reads, and what it should generate."""
+    """Settings for the sources and targets of a model that generates text."""
 
     panel: ClassVar[Panel] = Panel.GENERATION
 
@@ -90,7 +90,7 @@ class GenerationSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class SearchSettings:
-    """How texts are generated to be scored."""
+    """Search settings for generating the texts that are scored."""
 
     panel: ClassVar[Panel] = Panel.GENERATION
 
@@ -106,9 +106,9 @@ class SearchSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class InputSettings:
-    """Which examples, how a model reads them, and how it generates.
+    """Settings for the inputs of a model: the examples, how they are read, and how it generates.
 
-    With `drop_start` the position that a decoder starts with is no row of its layers.
+    With `drop_start` the hidden states leave out the position of a decoder's start token.
     """
 
     data: DataSettings
@@ -119,9 +119,9 @@ class InputSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class ConditionSettings:
-    """A training split made harder to learn from on purpose; dev and test stay as they are.
+    """Settings that subsample, add noise to or hold out part of the training split; dev and test are not altered.
 
-    The seeds are not the run's own, so that every method of a comparison, and its teacher, see the same examples.
+    The seeds are separate from the run's, so that every method of a comparison, and its teacher, use the same examples.
     """
 
     panel: ClassVar[Panel] = Panel.DATA
@@ -148,7 +148,7 @@ class ConditionSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class RestartSettings:
-    """What to do when a run learns nothing."""
+    """Settings for training again when a run has collapsed to one answer."""
 
     panel: ClassVar[Panel] = Panel.TRAINING
 
@@ -159,7 +159,7 @@ class RestartSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class StudentSettings:
-    """What the student is and where its weights come from."""
+    """Settings for the student's architecture and initial weights."""
 
     panel: ClassVar[Panel] = Panel.STUDENT
 
@@ -213,7 +213,7 @@ class StudentSettings:
 
 @dataclass(frozen=True, kw_only=True)
 class MethodSettings:
-    """Which method, and what differs from its defaults."""
+    """Settings for the distillation method, and overrides of its defaults."""
 
     panel: ClassVar[Panel] = Panel.METHOD
 
@@ -252,22 +252,22 @@ class MethodSettings:
     )
 
     def switches(self) -> dict[str, Any]:
-        """What is switched in the method's recipe."""
+        """Return the parts to replace in the method's recipe; None keeps the method's own."""
         names = ("pair", "represent", "distance", "reduction", "divergence", "square", "schedule")
         return {name: getattr(self, name) for name in names}
 
     def method_options(self) -> dict[str, Any]:
-        """Everything that is given to the method."""
+        """Return all options passed to the method."""
         shared = {"hard_weight": self.hard_weight, "temperature": self.temperature}
         return {name: value for name, value in shared.items() if value is not None} | dict(self.options)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Finetune:
-    """Train a pretrained model on labelled examples.
+    """Settings of a fine-tuning run: a pretrained model trained on labelled examples.
 
-    `processes` is how many the batch size is for, None where nobody has said. `given_in_python` names functions that
-    the run had and its file cannot hold.
+    `processes` is the number of processes that the batch size is for, None if not given. `given_in_python` names
+    functions passed from Python, which a run file cannot hold.
     """
 
     model: str
@@ -283,17 +283,17 @@ class Finetune:
 
     @property
     def inputs(self) -> InputSettings:
-        """Which examples, how they are read, and how texts are generated."""
+        """The settings for examples, how they are read, and how texts are generated."""
         return InputSettings(data=self.data, generation=self.generation, search=self.search)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Distill:
-    """Train a smaller student of a fine-tuned teacher.
+    """Settings of a distillation: a smaller student trained from a fine-tuned teacher.
 
-    `processes` is how many the batch size is for, None where nobody has said. `stored_stages` are the stages, counted
-    from 1, that read the teacher cache, as `--cache auto` decided; None where it has not yet.
-    `given_in_python` names functions that the run had and its file cannot hold.
+    `processes` is the number of processes that the batch size is for, None if not given. `stored_stages` are the
+    stages, counted from 1, that read the teacher cache, as decided by `--cache auto`; None before that.
+    `given_in_python` names functions passed from Python, which a run file cannot hold.
     """
 
     teacher: str
@@ -312,16 +312,16 @@ class Distill:
 
     @property
     def inputs(self) -> InputSettings:
-        """Which examples, how they are read, and how texts are generated."""
+        """The settings for examples, how they are read, and how texts are generated."""
         return InputSettings(
             data=self.data, generation=self.generation, search=self.search, drop_start=self.method.drop_start
         )
 
     @property
     def texts(self) -> InputSettings | None:
-        """The unlabelled text of the hidden-state stage; None where it has no text of its own.
+        """The input settings of the hidden-state stage's unlabelled texts; None if it has no texts of its own.
 
-        A task is read as its own, a file as the run's data.
+        A task is read with its own prefix, a file with the settings of the run's data.
         """
         method = self.method
         if method.ild_data is None and method.ild_task is None:
@@ -345,11 +345,11 @@ GROUPS: dict[str, type] = {
     "training": Training,
     "storing": Storing,
 }
-"""The groups of settings a run is made of, by the name of its field."""
+"""The groups of settings of a run, by field name."""
 
 
 def setting_names(group: type) -> list[str]:
-    """The names of a group's settings."""
+    """Return the names of a group's settings."""
     return [item.name for item in dataclasses.fields(group)]
 
 
@@ -357,18 +357,18 @@ _OF_FILES = (
     *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map", "encoding"),
     *("skip_empty", "source", "target"),
 )
-"""The settings of how files are read, which mean nothing to a named task."""
+"""The settings for reading data files, which do not apply to a named task."""
 
 EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
-"""The settings that decide which examples there are."""
+"""The settings that determine the set of examples."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked(Generic[Run]):
-    """A run as it was asked for, and the errors found so far.
+    """A requested run, and the errors found in its settings so far.
 
-    The settings in `wrong` hold their default, so that all else can still be checked and reported together; those that
-    are not in `given` hold it because nothing was said.
+    The settings in `wrong` are invalid and hold their default, so that the others can still be checked and all errors
+    reported together; settings that are not in `given` hold it because they were not given.
     """
 
     run: Run
@@ -377,11 +377,11 @@ class Asked(Generic[Run]):
     given: frozenset[str] = field(default=frozenset(), compare=False)
 
     def clear(self, *names: str) -> bool:
-        """Whether these settings are what was asked for."""
+        """Return whether none of these settings is invalid."""
         return self.wrong.isdisjoint(names)
 
     def gathered(self) -> ErrorList:
-        """The errors so far, to add others to."""
+        """Return the errors so far as a list to add others to."""
         errors = ErrorList()
         for line in self.errors:
             errors.add(line)
@@ -389,11 +389,11 @@ class Asked(Generic[Run]):
 
 
 def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> Asked[Run]:
-    """The run that the given values ask for; None means not given."""
+    """Build a run from the given values, and collect their errors; None means not given."""
     errors, given = ErrorList(), _given(values)
     job, subject = kind.__name__.lower(), "teacher" if kind is Distill else "model"
     if isinstance(given.get("recipe"), str):
-        # The parts of the user's own file have words too.
+        # Parts registered in the user's own file are valid values too.
         read_along(Path(given["recipe"].rpartition(":")[0]))
     groups: dict[str, type] = {item.name: GROUPS[item.name] for item in dataclasses.fields(kind) if item.name in GROUPS}
     known = {
@@ -406,7 +406,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
         *(["stored_stages"] if kind is Distill else []),
     }
     if given.get("job", job) != job:
-        # Another job's settings are wrong here for that reason alone.
+        # Raised alone, as every setting of another job would be reported as unknown.
         other = given["job"]
         cure = f"; run it with stillery {other}" if other in ("distill", "finetune") else ""
         raise UserError(f"{named('job')} is {other!r}: this command runs {job!r}{cure}")
@@ -436,7 +436,7 @@ def resolve(kind: type[Run], values: Mapping[str, Any], named: Named = str) -> A
 
 
 def scoring_settings(values: Mapping[str, Any], named: Named = str) -> InputSettings:
-    """The inputs that the given values stand for; None means not given."""
+    """Build the input settings from the given values, for scoring; None means not given."""
     errors, given = ErrorList(), _given(values)
     names = {group: setting_names(group) for group in (DataSettings, GenerationSettings, SearchSettings)}
     known = {name for some in names.values() for name in some}
@@ -453,7 +453,7 @@ def scoring_settings(values: Mapping[str, Any], named: Named = str) -> InputSett
 
 
 def _stages(value: Any, named: Named, errors: ErrorList) -> tuple[int, ...] | None:
-    """The numbers of stages; None where they are none."""
+    """Return a value as stage numbers; None and an error if it is not a list of them."""
     if isinstance(value, list | tuple) and all(type(one) is int and one > 0 for one in value):
         return tuple(value)
     errors.add(f"{named('stored_stages')} is {value!r}: give a list of stage numbers from 1 on")
@@ -465,7 +465,7 @@ def _given(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_source(given: Mapping[str, Any], named: Named, errors: ErrorList) -> set[str]:
-    """Note what does not go together about where the examples come from; return the settings this is about."""
+    """Add errors for conflicting settings of the data source; return the settings that are wrong."""
     data, task = named("data"), named("task")
     if not given.keys() & {"data", "task"}:
         errors.add(f"neither {data} (a file or folder) nor {task} (a name) is given: give one")
@@ -476,7 +476,7 @@ def _check_source(given: Mapping[str, Any], named: Named, errors: ErrorList) -> 
     if "data_dir" in given and "task" not in given:
         errors.add(f"{named('data_dir')} is where a task's files are, and no {task} is given")
     for name in _OF_FILES:
-        # A run file that a run wrote has what is off, too.
+        # A run file written by a run also lists flags that are off.
         if "task" in given and name in given and (name != "skip_empty" or given[name]):
             errors.add(f"{named(name)} cannot go with {task}: a named task has its own columns")
     return set()

@@ -1,4 +1,4 @@
-"""Into what a run's steps are divided: batch size, accumulation and processes, whose product is their size."""
+"""The size of a run's steps in examples: the product of batch size, accumulation and number of processes."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ __all__ = ["CUT", "check_division", "for_processes", "in_words", "step_size"]
 Run = TypeVar("Run", bound=Finetune | Distill)
 
 CUT = ("batch_size", "accumulate")
-"""The settings by which a process's part of a step is cut."""
+"""The settings that divide one process's share of a step into micro-batches."""
 
 
 def for_processes(run: Run, processes: int) -> Run:
-    """The run as so many processes carry it out; one whose file was written for another number is refused."""
+    """Return the run for a number of processes; raise UserError if its run file was written for another number."""
     if run.processes in (None, processes):
         return dataclasses.replace(run, processes=processes)
     training = run.training
@@ -32,10 +32,10 @@ def for_processes(run: Run, processes: int) -> Run:
 
 
 def check_division(out: Path, before: Mapping[str, Any], now: Mapping[str, Any], *, by_batch: bool) -> None:
-    """Refuse to go on with steps of another size; `before` and `now` are two run files of one run.
+    """Refuse to resume with steps of another size; `before` and `now` are two run files of one run.
 
-    A recipe that looks at micro-batches (`by_batch`) goes on with as large ones too. A file that does not say how many
-    processes it is for is taken to be for as many as there are.
+    A recipe whose losses depend on the batch (`by_batch`) needs batches of the same size too. A file without a number
+    of processes is taken to be for the current number.
     """
     batch, _, processes = _division(now, now)
     batch_before, accumulate_before, processes_before = _division(before, now)
@@ -56,13 +56,13 @@ def check_division(out: Path, before: Mapping[str, Any], now: Mapping[str, Any],
 
 
 def step_size(values: Mapping[str, Any], otherwise: Mapping[str, Any]) -> int:
-    """From how many examples a step of a run file learns; `otherwise` says in how many processes if it does not."""
+    """Return the number of examples per step of a run file; `otherwise` has the processes if it does not."""
     batch, accumulate, processes = _division(values, otherwise)
     return batch * accumulate * processes
 
 
 def in_words(values: Mapping[str, Any]) -> str:
-    """How a run file's steps are divided.
+    """Describe how a run file's steps are divided.
 
     >>> in_words({"batch_size": 8, "accumulate": 2, "processes": 2})
     'batch size 8, 2 times, in 2 processes'
@@ -82,7 +82,7 @@ def _count(processes: int) -> str:
 
 
 def _cure(together: int, accumulate: int, processes: int) -> str:
-    """The options by which so many processes look at `together` examples at once, `accumulate` times a step."""
+    """Return the options for `together` examples per micro-batch over all processes, `accumulate` times a step."""
     if together % processes:
         return f"a number of processes that divides {together}"
     return f"--batch-size {together // processes} --accumulate {accumulate}"
