@@ -1,6 +1,6 @@
 """Requests to the Hugging Face hub with short timeouts.
 
-The hub's own client retries six times, with pauses, before it gives up: minutes without a message. Here every request
+The hub's own client tries six times, with pauses, before it gives up: minutes without a message. Here every request
 is abandoned after a few seconds without data, and an unreachable hub is not contacted again for a while.
 """
 

@@ -17,7 +17,7 @@ __all__ = ["class_weights", "measured"]
 
 
 def measured(read: Read, training: Training) -> Read:
-    """Return the splits with the requested metric first; class weights are refused where labels are no classes."""
+    """Return the splits with the requested metric first; class weights are refused where they do not apply."""
     parts: Splits = read.splits
     labels = parts.label_space
     if training.class_weights is not None and labels.kind != "classes":
