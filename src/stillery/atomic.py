@@ -1,4 +1,4 @@
-"""Atomic writes of files and folders: written under a temporary name beside their place, then renamed."""
+"""Atomic writes of files and folders: written under a temporary name in the same folder, then renamed."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _MARK = ".stillery-part-"
 
 def _beside(path: Path) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # The end of the name has the suffix; a long name with the mark before it would be too long.
+    # Keep the end of the name, which has the suffix; the prefix and a long name together may exceed the limit.
     return path.parent / f"{_MARK}{uuid.uuid4().hex[:8]}-{path.name[-40:]}"
 
 
 @contextmanager
 def atomic_file(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it is renamed to `path` when the block succeeds, else removed."""
+    """Yield a temporary path to write to; it is renamed to `path` when the block succeeds, else removed."""
     part = _beside(path)
     try:
         yield part
@@ -36,9 +36,9 @@ def atomic_file(path: Path) -> Iterator[Path]:
 
 @contextmanager
 def atomic_folder(path: Path, *, keep: bool = False) -> Iterator[Path]:
-    """A temporary folder to fill; it is renamed to `path` when the block succeeds, else removed.
+    """Yield a temporary folder to fill; it is renamed to `path` when the block succeeds, else removed.
 
-    With `keep` a folder that exists already is kept, even one written meanwhile, and there is never a moment without.
+    With `keep` an existing folder is kept, even one written meanwhile; `path` is then missing at no moment.
     """
     part = _beside(path)
     part.mkdir()
@@ -61,10 +61,10 @@ def atomic_folder(path: Path, *, keep: bool = False) -> Iterator[Path]:
 
 @contextmanager
 def atomic_files(folder: Path, *, last: str) -> Iterator[Path]:
-    """A temporary folder to fill; its files are moved into `folder` when the block succeeds, else removed.
+    """Yield a temporary folder to fill; its files are moved into `folder` when the block succeeds, else removed.
 
-    An older file `last` is removed before the first is moved, and the new one is moved after all others: whoever finds
-    it finds them all. Other files of `folder` stay.
+    An older file `last` is removed before the first move, and the new one is moved last: if it exists, all files do.
+    Other files of `folder` stay.
     """
     part = _beside(folder / last)
     part.mkdir()
@@ -81,7 +81,7 @@ def atomic_files(folder: Path, *, last: str) -> Iterator[Path]:
 
 
 def _to_disk(folder: Path) -> list[Path]:
-    """All files in a folder, once what they hold is on the disk."""
+    """Flush all files of a folder to disk (fsync) and return them."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     for file in files:
         with file.open("rb+") as written:
@@ -99,7 +99,7 @@ def _rename_unless_there(part: Path, path: Path) -> None:
 
 
 def remove_whole(path: Path) -> None:
-    """Remove a folder atomically, so that no other process finds half of it."""
+    """Remove a folder atomically, so that no other process sees it half removed."""
     part = _beside(path)
     path.rename(part)
     shutil.rmtree(part, ignore_errors=True)

@@ -5,7 +5,7 @@
 
 The declaration is all that is needed for `--distance huber`, the help, the checks before a run and
 `stillery methods --parts`. Name and help text are literals, because the command line reads them from the source
-(`stillery.words`). In a recipe of one's own a part without a declaration works as well.
+(`stillery.words`). A user's own recipe may also use parts without a declaration.
 
 Every default of a method states its source: `temperature: Grid[float] = 10.0`. `GROUP` is the heading under which the
 methods of a file are listed.
@@ -90,7 +90,7 @@ class Group(StrEnum):
 
 
 Over = Literal["elements", "rows", "examples"]
-"""What a distance is a mean over: valid elements, valid rows, or examples."""
+"""The unit that a distance averages over: valid elements, valid rows, or examples."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -100,15 +100,15 @@ class Declared:
     Attributes:
         kind: distance, pairing, representation, ...
         word: its name on the command line, None for parts that are used in recipes only.
-        help: one line that says what it does.
+        help: a one-line description.
         part: the part itself.
-        over: what a distance or a reduction is a mean over; None for a sum.
-        rowwise: whether a distance treats each row by itself, so that rows of several layers can be concatenated.
+        over: the unit that a distance or a reduction averages over; None for a sum.
+        rowwise: whether a distance treats each row independently, so that rows of several layers can be concatenated.
         together: whether it depends on the batch composition, so that micro-batches change it.
         of_layers: whether a pairing is a choice of layers, which `--pair` may replace. One that is not is left out
             where a model has no such pair.
         uses: the parts that come with a pairing, by kind: a name, or a name and options.
-        needs: the measurements that a pairing has to be given.
+        needs: the measurements that a pairing requires.
         raw: whether a divergence compares outputs without a softmax.
         module: the module that defines it.
     """
@@ -131,7 +131,7 @@ _KNOWN: dict[tuple[str, str], Declared] = {}
 
 
 def _register(declaration: Declared, part: Any) -> None:
-    """Register a part under its kind and name; a file that runs again replaces its own parts."""
+    """Register a part under its kind and name; running a file again replaces its own parts."""
     function = part.extract if isinstance(part, Representation) else part
     while isinstance(function, partial):
         function = function.func
@@ -167,7 +167,7 @@ def distance(
 ) -> Callable[[Part], Part]:
     """Declare a distance: (student rows, teacher rows, mask=, reduction=, key_mask=) -> its mean, or a sum and a count.
 
-    It takes those of the keywords that it uses.
+    A distance may omit the keywords that it does not use.
     """
     return _declaring(Declared(kind="distance", word=word, help=help, over=over, rowwise=rowwise, together=together))
 
@@ -182,8 +182,8 @@ def pairing(
 ) -> Callable[[Part], Part]:
     """Declare a pairing: (student layers, teacher layers, clock) -> [(student layer, teacher layer), ...].
 
-    One that needs the `similarity` gets it as a keyword: a matrix with a row for each student layer and a column for
-    each teacher layer, the embedding output first, measured once before training.
+    One that needs the `similarity` receives it as a keyword: a matrix with a row for each student layer and a column
+    for each teacher layer, the embedding output first, measured once before training.
     """
     return _declaring(Declared(kind="pairing", word=word, help=help, of_layers=of_layers, uses=uses, needs=needs))
 
@@ -195,7 +195,7 @@ def representation(word: str, help: str, what: Representation) -> Representation
 
 
 def divergence(word: str, help: str, *, raw: bool = False) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare a divergence of predictions, a mean over the batch."""
+    """Declare a divergence of predictions, averaged over the batch."""
     return _declaring(Declared(kind="divergence", word=word, help=help, raw=raw))
 
 
@@ -215,7 +215,7 @@ def projection(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
 
 
 def flow(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare a flow, which gives every pair of layers its weight in the sum."""
+    """Declare a flow (optimal transport), which weights each pair of layers in the sum."""
     return _declaring(Declared(kind="flow", word=word, help=help))
 
 
@@ -238,7 +238,7 @@ def reduction(word: str, help: str, *, over: Over | None, together: bool = False
 
 
 def facts_of(part: Any) -> Declared | None:
-    """The declaration of a part, with options fixed by `partial` or not; None without one."""
+    """Return the declaration of a part, wrapped in `partial` or not; None if it has none."""
     while isinstance(part, partial):
         part = part.func
     found = getattr(part, "__declared__", None)
@@ -246,7 +246,7 @@ def facts_of(part: Any) -> Declared | None:
 
 
 def find(kind: str, word: str) -> Declared:
-    """The loaded part of that kind and name."""
+    """Return the loaded part of that kind and name; raise UserError if there is none."""
     try:
         return _KNOWN[kind, word]
     except KeyError:
@@ -255,22 +255,22 @@ def find(kind: str, word: str) -> Declared:
 
 
 def known(kind: str, word: str) -> Declared | None:
-    """The loaded part of that kind and name, or None."""
+    """Return the loaded part of that kind and name, or None."""
     return _KNOWN.get((kind, word))
 
 
 def declared(kind: str | None = None) -> list[Declared]:
-    """The loaded parts of one kind, or of all, in the order of their declarations."""
+    """Return the loaded parts of one kind, or of all, in order of declaration."""
     return [one for (of, _), one in _KNOWN.items() if kind in (None, of)]
 
 
 def of_module(kind: str, module: str) -> dict[str, Any]:
-    """The parts of a kind that a module declares, by name."""
+    """Return the parts of a kind that a module declares, by name."""
     return {word: one.part for (of, word), one in _KNOWN.items() if of == kind and one.module == module}
 
 
 def takes(part: Callable[..., Any], name: str) -> bool:
-    """Whether a part takes a keyword of that name, fixed by `partial` or not."""
+    """Return whether a part takes a keyword of that name, already set by `partial` or not."""
     while isinstance(part, partial):
         part = part.func
     found = _parameters(part)
@@ -278,7 +278,7 @@ def takes(part: Callable[..., Any], name: str) -> bool:
 
 
 def option_of(part: Callable[..., Any], name: str) -> Any:
-    """The value or default of an option of a part; None where it has no such option."""
+    """Return an option's value set by `partial`, else its default; None if the part has no such option."""
     while isinstance(part, partial):
         if name in part.keywords:
             return part.keywords[name]
@@ -298,7 +298,7 @@ def _parameters(part: Callable[..., Any]) -> Mapping[str, Parameter]:
 def options(kind: type[Any]) -> Callable[[Callable[[Any], Recipe]], Callable[..., Recipe]]:
     """Give a method the fields of a dataclass as its keyword options; it receives them as one object.
 
-    Methods with many options in common share such dataclasses. Each field states its default and the source of it.
+    Methods share such dataclasses for their common options. Each field states its default and the source of it.
     """
 
     def wrap(method: Callable[[Any], Recipe]) -> Callable[..., Recipe]:
@@ -322,7 +322,7 @@ def options(kind: type[Any]) -> Callable[[Callable[[Any], Recipe]], Callable[...
 
 
 def sources_of(method: Callable[..., Any]) -> dict[str, str]:
-    """The source of each default of a method, from its signature."""
+    """Return the source of each default of a method, from its signature."""
     found = {}
     for name, hint in typing.get_type_hints(method, include_extras=True).items():
         if name != "return" and typing.get_origin(hint) is Annotated:
@@ -342,6 +342,6 @@ def try_first(turn: int) -> Callable[[Part], Part]:
 
 
 def turn_of(method: Callable[..., Any]) -> int | None:
-    """The place of a method among those to try first, or None."""
+    """Return the place of a method among those to try first, or None."""
     found = getattr(method, "__try_first__", None)
     return found if isinstance(found, int) else None

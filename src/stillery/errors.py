@@ -1,4 +1,4 @@
-"""Errors of the user's input, one line each.
+"""Errors in user input, one line each.
 
 Invalid input raises `UserError`; the command line prints its lines and exits with code 2.
 """
@@ -15,7 +15,7 @@ __all__ = ["ErrorList", "Interrupted", "Stopped", "UserError", "nearest"]
 
 
 class UserError(Exception):
-    """One or more errors of the input; each line says what is wrong, where, and what to do."""
+    """One or more errors in user input; each line states what is wrong, where, and how to fix it."""
 
     def __init__(self, *lines: str) -> None:
         self.lines = tuple(" ".join(line.split()) for line in lines)
@@ -57,7 +57,7 @@ class ErrorList:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """A hint for a mistyped word: the closest known word, or all known words."""
+    """Return a hint for a mistyped word: the closest known word, or all known words."""
     options = sorted(known)
     folded = {option.casefold(): option for option in options}
     close = difflib.get_close_matches(word.casefold(), folded, n=1, cutoff=0.5)

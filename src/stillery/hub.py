@@ -1,7 +1,7 @@
-"""Asking the Hugging Face hub without waiting long for one that does not answer.
+"""Requests to the Hugging Face hub with short timeouts.
 
-The hub's own client asks six times, with pauses, before it gives up: minutes, in silence. Here every request ends when
-nothing has come for a few seconds, and a hub that did not answer once is not asked again for a while.
+The hub's own client tries six times, with pauses, before it gives up: minutes without a message. Here every request
+is abandoned after a few seconds without data, and an unreachable hub is not contacted again for a while.
 """
 
 from __future__ import annotations
@@ -19,26 +19,26 @@ from typing import TypeVar
 __all__ = ["NoAnswer", "ask", "offline", "silent"]
 
 CONNECT = 5.0
-"""Seconds to wait for the hub's first answer."""
+"""Connection timeout in seconds."""
 
 STALLED = 10.0
-"""Seconds without a byte or a result after which a request is given up."""
+"""Seconds without a byte or a result after which a request is abandoned."""
 
 REMEMBERED = 60.0
-"""Seconds for which a hub that did not answer is not asked again."""
+"""Seconds for which an unreachable hub is not contacted again."""
 
 Found = TypeVar("Found")
 
 _asked: dict[str, tuple[float, str]] = {}
-"""For each place of a hub: when it was asked last, and why there was no answer; nothing where there was one."""
+"""For each hub endpoint: the time of the last request, and why it failed; an empty text if it succeeded."""
 
 
 class NoAnswer(Exception):
-    """Why the hub could not be asked, in a few words."""
+    """The hub is offline or unreachable; the message gives the reason in a few words."""
 
 
 def offline() -> str | None:
-    """The variable by which a user says that the hub is not to be asked; None where nothing does."""
+    """Return the environment variable that turns on offline mode; None if it is off."""
     from huggingface_hub import constants
 
     if not constants.HF_HUB_OFFLINE:
@@ -47,7 +47,7 @@ def offline() -> str | None:
 
 
 def silent() -> str | None:
-    """Why the hub did not answer, where it was asked within the last minute in vain."""
+    """Return why the hub was unreachable, if a request failed within the last minute; else None."""
     from huggingface_hub import constants
 
     return _asked[constants.ENDPOINT][1] or None if _lately(constants.ENDPOINT) else None
@@ -58,9 +58,9 @@ def _lately(endpoint: str) -> bool:
 
 
 def ask(work: Callable[[], Found], *, growing: Path | None = None, patience: float = STALLED) -> Found:
-    """The result of requests to the hub, or `NoAnswer` as soon as it does not answer any more.
+    """Run requests to the hub and return their result; raise `NoAnswer` as soon as it stops responding.
 
-    A download may take as long as it wants while the files in `growing` grow. What `work` raises is raised.
+    A download may take any time while the files in `growing` grow. Exceptions of `work` are passed on.
     """
     from huggingface_hub import constants
 
@@ -81,7 +81,7 @@ def ask(work: Callable[[], Found], *, growing: Path | None = None, patience: flo
 
 
 def _answers(endpoint: str) -> None:
-    """Whether anything answers there at all."""
+    """Raise NoAnswer if the endpoint does not respond to a HEAD request."""
     try:
         with urllib.request.urlopen(urllib.request.Request(endpoint, method="HEAD"), timeout=CONNECT):
             return
@@ -89,14 +89,14 @@ def _answers(endpoint: str) -> None:
         return
     except (OSError, ValueError) as error:
         reason = error.reason if isinstance(error, urllib.error.URLError) else error
-        # The client may know certificates that Python does not.
+        # The client may have certificates that Python does not.
         if not isinstance(reason, ssl.SSLError):
             stalled = isinstance(reason, TimeoutError)
             raise NoAnswer("the hub does not answer" if stalled else "the hub cannot be reached") from None
 
 
 def _in_time(work: Callable[[], Found], patience: float, growing: Path | None) -> Found:
-    """What a function returns or raises, unless nothing happens for so many seconds."""
+    """Run a function in a thread; raise NoAnswer after `patience` seconds without progress."""
     results: list[Found] = []
     errors: list[BaseException] = []
 
@@ -106,7 +106,7 @@ def _in_time(work: Callable[[], Found], patience: float, growing: Path | None) -
         except BaseException as error:
             errors.append(error)
 
-    # What is given up on may hang on; as a daemon it does not keep the process from ending.
+    # An abandoned request may still hang; a daemon thread does not keep the process from ending.
     thread = threading.Thread(target=run, daemon=True, name="stillery-hub")
     thread.start()
     size, since = -1, time.monotonic()
@@ -123,7 +123,7 @@ def _in_time(work: Callable[[], Found], patience: float, growing: Path | None) -
 
 
 def _bytes(folder: Path | None) -> int:
-    """How much is in a folder."""
+    """Return the total size of a folder's files; 0 without one."""
     if folder is None:
         return 0
     try:

@@ -1,6 +1,6 @@
-"""The label of a token that is not scored."""
+"""The label of tokens that are left out of the loss and of scores."""
 
 __all__ = ["IGNORED"]
 
 IGNORED = -100
-"""What transformers and PyTorch leave out of a cross entropy: padding, prompts, all but the first piece of a word."""
+"""The index that cross entropy ignores in PyTorch and transformers: padding, prompts, all but a word's first piece."""

@@ -1,4 +1,4 @@
-"""Lines for people: long lists cut with a count, and lines broken between words."""
+"""Formatting of terminal output: long lists shortened with a count, and lines wrapped between words."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import IO
 __all__ = ["LISTED", "command_line", "listed", "show", "width_of", "wrapped"]
 
 LISTED = 10
-"""So many items of a list are named, unless a caller has room for fewer."""
+"""The number of items of a list that are shown, unless a caller has room for fewer."""
 
 _HANGING = "  "
 
 
 def listed(items: Iterable[object], most: int = LISTED, *, between: str = ", ") -> str:
-    """The items of a list; of a long one the first few, and how many more there are.
+    """Join the items of a list; of a long one the first few, and how many more there are.
 
     >>> listed(["bad", "good"]), listed(range(1, 315), most=2)
     ('bad, good', '1, 2 and 312 more')
@@ -29,7 +29,7 @@ def listed(items: Iterable[object], most: int = LISTED, *, between: str = ", ") 
 
 
 def width_of(stream: IO[str]) -> int | None:
-    """How many columns a terminal has; None of a file or a pipe, where lines stay whole."""
+    """Return the width of a terminal in columns; None for a file or a pipe, where lines are not wrapped."""
     try:
         if not stream.isatty():
             return None
@@ -40,7 +40,7 @@ def width_of(stream: IO[str]) -> int | None:
 
 
 def wrapped(line: str, width: int | None) -> str:
-    """A line broken between words where it is wider than the terminal; what follows is indented by two more.
+    """Wrap a line between words if it is wider than the terminal; continuation lines are indented by two more.
 
     >>> print(wrapped("  accuracy minus the teacher's: +0.10", 24))
       accuracy minus the
@@ -49,18 +49,18 @@ def wrapped(line: str, width: int | None) -> str:
     if width is None or len(line) <= width:
         return line
     indent = line[: len(line) - len(line.lstrip())] + _HANGING
-    # Paths, options and numbers stay whole, even where one alone is wider than the terminal.
+    # Paths, options and numbers are never broken, even if one alone is wider than the terminal.
     pieces = textwrap.wrap(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
     return "\n".join(pieces)
 
 
 def show(line: str = "") -> None:
-    """Print a line of the result on stdout, broken between words on a terminal."""
+    """Print a line of the result on stdout, wrapped between words on a terminal."""
     print(wrapped(line, width_of(sys.stdout)))
 
 
 def command_line(words: Sequence[str], width: int | None) -> str:
-    r"""A command to copy and paste; where it is wider than the terminal it goes on behind a backslash.
+    r"""Format a command to copy and paste; one wider than the terminal is continued with backslashes.
 
     >>> print(command_line(["stillery", "predict", "my run", "--data", "new.csv"], 28))
       stillery predict \
@@ -69,7 +69,7 @@ def command_line(words: Sequence[str], width: int | None) -> str:
     quoted = [shlex.quote(word) for word in words]
     lines, now = [], _HANGING + quoted[0]
     for place, word in enumerate(quoted[1:], start=2):
-        # A space before it, and behind it a backslash unless it is the last.
+        # A space before the word, and a backslash after it unless it is the last.
         room = 1 if place == len(quoted) else 3
         if width is not None and len(now) + len(word) + room > width:
             lines.append(f"{now} \\")

@@ -1,6 +1,6 @@
-"""The loss terms of a stage: from the outputs of two models on a batch to named numbers.
+"""The loss terms of a stage, by name, computed from the outputs of student and teacher on a batch.
 
-Pure functions of traces, used by the training objective and by anyone who wants to recompute a term.
+Pure functions of traces, used by the training objective and to recompute a term.
 """
 
 from __future__ import annotations
@@ -72,31 +72,31 @@ class ModelOutputs(Protocol):
 
     @property
     def targets(self) -> Tensor | None:
-        """The token or tag each position should predict, [batch, tokens], `IGNORED` where none counts."""
+        """The target token or tag of each position, [batch, tokens], `IGNORED` where none is scored."""
 
     @property
     def encoder(self) -> StackOutputs | None:
-        """The outputs of the encoder's layers, where there is one."""
+        """The outputs of the encoder's layers, if there is one."""
 
     @property
     def decoder(self) -> StackOutputs | None:
-        """The outputs of the decoder's layers, where there is one."""
+        """The outputs of the decoder's layers, if there is one."""
 
     def stack(self, name: str | None = None) -> StackOutputs:
-        """The outputs of a stack's layers, by the stack's name; of the model's first stack where none is given."""
+        """Return the outputs of a stack's layers, by the stack's name; by default of the model's first stack."""
 
 
 Kind = Literal["classes", "labels", "score", "text", "tags"]
-"""What the models predict: one class, any of several labels, a score, a text token by token, or a tag per word."""
+"""The type of prediction: one class, any of several labels, a score, a text token by token, or a tag per word."""
 
 BY_TOKEN: tuple[Kind, ...] = ("text", "tags")
-"""Predictions of tokens, [batch, tokens, classes], of which those count whose target in the trace is not `IGNORED`."""
+"""Per-token predictions, [batch, tokens, classes]; tokens whose target in the trace is `IGNORED` are left out."""
 
 Views = Mapping[str, ModelOutputs]
 """A model's outputs on each view of a batch: plain, mixed."""
 
 StagePairs = Sequence[Pairs]
-"""The (student, teacher) layers that meet in each match of a stage, in the order of its matches."""
+"""The (student, teacher) layer pairs of each match of a stage, in the order of its matches."""
 
 Flow = Callable[[Tensor], Tensor]
 """The distances of all pairs -> the weight of each."""
@@ -104,13 +104,13 @@ Flow = Callable[[Tensor], Tensor]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Mixed:
-    """How the examples of a batch are mixed (MixUp): the weight lambda, and each example's partner."""
+    """The MixUp of the examples of a batch: the weight lambda, and each example's partner."""
 
     lam: float
     partner: Tensor
 
     def inputs(self, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The inputs with the masks of the mixed examples; a decoder without a mask is masked where no label counts."""
+        """Return the inputs with the masks of the mixed examples; a missing decoder mask is made from the labels."""
         masks = {name: inputs[name] for name in ("attention_mask", "decoder_attention_mask") if name in inputs}
         if "labels" in inputs:
             masks.setdefault("decoder_attention_mask", (inputs["labels"] != IGNORED).long())
@@ -123,9 +123,9 @@ class Mixed:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class BatchFacts:
-    """What loss terms need of a batch besides the outputs: labels, places in the training split, mixing, task kind.
+    """The inputs of loss terms besides the outputs: labels, indices in the training split, MixUp, prediction type.
 
-    `class_weights` has a weight for each class, None where all count alike.
+    `class_weights` has a weight for each class; None for equal weights.
     """
 
     labels: Tensor | None = None
@@ -137,7 +137,7 @@ class BatchFacts:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageModules:
-    """The modules of a stage's matches by their names: projections, flows of transport, and criteria (`judges`)."""
+    """The modules of a stage's matches by name: projections, optimal transport flows, and criteria (`judges`)."""
 
     projections: Mapping[str, nn.Module] = field(default_factory=dict)
     flows: Mapping[str, Flow] = field(default_factory=dict)
@@ -146,7 +146,7 @@ class StageModules:
 
 @dataclass(frozen=True, kw_only=True)
 class Between:
-    """The student's and the teacher's side of a stack: number of layers, and width."""
+    """The (student, teacher) numbers of layers and widths of a stack."""
 
     depths: tuple[int, int]
     widths: tuple[int, int]
@@ -155,9 +155,9 @@ class Between:
 def modules_of(
     stage: Stage, between: Mapping[StackName | None, Between], clock: Clock
 ) -> tuple[dict[str, nn.Module], dict[str, nn.Module]]:
-    """New projections and flows of a stage's matches, by the match's name, drawn from the current random state.
+    """Build new projections and flows of a stage's matches, by match name, from the current random state.
 
-    `between` are the stacks of the models by their names, the first one also by None.
+    `between` has the sizes of the models' stacks by stack name, the first one also under None.
     """
     projections: dict[str, nn.Module] = {}
     flows: dict[str, nn.Module] = {}
@@ -167,7 +167,7 @@ def modules_of(
         depths, (student_width, teacher_width) = between[match.stack].depths, between[match.stack].widths
         pairs = match.pairs(*depths, clock)
         if match.project is not None and match.represent.sized and pairs:
-            # Layers laid side by side are as wide as all of them together.
+            # Concatenated layers are as wide as the sum of their widths.
             ours = [student_width * len(flat_layers(student)) for student, _ in pairs]
             theirs = [teacher_width * (1 if match.combine else len(flat_layers(teacher))) for _, teacher in pairs]
             projection = match.project(ours, theirs)
@@ -181,7 +181,7 @@ def modules_of(
 def judges_of(
     stage: Stage, between: Mapping[StackName | None, Between], clock: Clock, *, classes: int, examples: int
 ) -> dict[str, nn.Module]:
-    """New criteria of a stage's matches, by the name they share or the match's, drawn from the current random state."""
+    """Build new criteria of a stage's matches, by shared or match name, from the current random state."""
     judges: dict[str, nn.Module] = {}
     for match in stage.matches:
         if match.criterion is None or (match.shared or match.name) in judges:
@@ -199,7 +199,7 @@ def judges_of(
 
 
 def stage_pairs(stage: Stage, student: Views, teacher: Views, clock: Clock) -> StagePairs:
-    """The layers that meet in each match of a stage, between models with these outputs."""
+    """Return the layer pairs of each match of a stage, for models with these outputs."""
     left, right = (next(iter(views.values())) for views in (student, teacher))
     return [
         match.pairs(left.stack(match.stack).depth, right.stack(match.stack).depth, clock) for match in stage.matches
@@ -216,10 +216,10 @@ def stage_terms(
     modules: StageModules | None = None,
     counts: Mapping[str, Tensor] | None = None,
 ) -> dict[str, Tensor]:
-    """Every loss term of a stage under its own name, unweighted: `hard`, `soft`, and each match by its name.
+    """Return the unweighted loss terms of a stage by name: `hard`, `soft`, and each match by its name.
 
-    `counts` are those of a whole optimiser step, pair by pair, of matches whose distance counts what it is a mean over
-    itself: the terms are then this batch's part of the step's.
+    `counts` are the totals of a whole optimiser step, per pair, for matches whose distance returns a sum and a count:
+    the terms are then this micro-batch's share of the step's terms.
     """
     modules, counts = modules or StageModules(), counts or {}
     terms: dict[str, Tensor] = {}
@@ -251,7 +251,7 @@ def stage_counts(
     projections: Mapping[str, nn.Module],
     mixed: Mixed | None = None,
 ) -> dict[str, Tensor]:
-    """What each pair's distance is a mean over, of every match whose distance gives a sum and a count."""
+    """Return the count of each pair, for every match whose distance returns a sum and a count."""
     counts: dict[str, Tensor] = {}
     for match, meeting in zip(stage.matches, pairs, strict=True):
         if match.criterion is not None:
@@ -268,7 +268,7 @@ def stage_counts(
 
 
 def _check_views(match: Match, student: Views, teacher: Views) -> None:
-    """Refuse to compare mixed examples where there are no outputs on them."""
+    """Raise UserError if a match compares mixed examples and there are no outputs on them."""
     if match.view == "mixed" and not ("mixed" in student and ("mixed" in teacher or match.against == "student")):
         raise UserError(
             f"match {match.name} compares mixed examples: give traces by view, {{'plain': .., 'mixed': ..}}"
@@ -284,9 +284,9 @@ def _criterion_term(
     clock: Clock,
     judges: Mapping[str, nn.Module],
 ) -> Tensor:
-    """The value of a criterion that compares all pairs itself.
+    """Return the value of a criterion, which compares all pairs itself.
 
-    It is given the student's rows of each pair, side by side, and those of each teacher layer.
+    It receives for each pair the student's rows, concatenated over layers, and the rows of each teacher layer.
     """
     assert batch.index is not None
     ours, theirs = student[match.view].stack(match.stack), teacher[match.view].stack(match.stack)
@@ -305,11 +305,10 @@ def _criterion_term(
 
 
 def _hard(outputs: ModelOutputs, labels: Tensor | None, kind: Kind, class_weights: Tensor | None = None) -> Tensor:
-    """The labels' loss: cross entropy, binary cross entropy of each of several labels, or squared error of a score.
+    """Return the label loss: cross entropy, binary cross entropy for several labels, or squared error of a score.
 
-    The labels of tokens are the targets of their trace; the mean is over those that are scored. With class weights w
-    the loss is 1/n sum_i w[y_i] CE_i: it is divided by the n examples, not by their weights, so that micro-batches add
-    up.
+    The labels of tokens are the targets of their trace; the mean is over scored tokens. With class weights w the loss
+    is 1/n sum_i w[y_i] CE_i: divided by the n examples, not by their weights, so that micro-batches add up.
     """
     logits = outputs.logits
     if kind in BY_TOKEN:
@@ -335,7 +334,7 @@ def _targets(outputs: ModelOutputs) -> Tensor:
 
 
 def _soft(soft: Prediction, outputs: ModelOutputs, teacher: Tensor, kind: Kind) -> Tensor:
-    """The divergence of the predictions; a score has no distribution, several labels one each, tokens too."""
+    """Return the divergence of the predictions: per label or per token where there are several, MSE for a score."""
     student = outputs.logits
     if kind == "labels":
         return per_label(soft.divergence, student, teacher, soft.temperature, soft.square)
@@ -344,7 +343,7 @@ def _soft(soft: Prediction, outputs: ModelOutputs, teacher: Tensor, kind: Kind) 
         declared = declare.facts_of(soft.divergence)
         by_token = declare.known("token_divergence", declared.word) if declared is not None and declared.word else None
         if by_token is None:
-            # A divergence without a token-by-token form compares rows of logits.
+            # A divergence without a token-level form compares rows of logits.
             return soft.divergence(student[scored], teacher[scored], soft.temperature, soft.square)
         measured: Tensor = by_token.part(student, teacher, scored, soft.temperature, soft.square)
         return measured
@@ -361,7 +360,7 @@ def _match_term(
     flow: Flow | None,
     counts: Tensor | None,
 ) -> Tensor:
-    """The distances of all pairs, added up, averaged, or weighed by a flow found on the detached distances."""
+    """Return the distances of all pairs, summed, averaged, or weighted by a flow computed on the detached distances."""
     if flow is None and counts is None and at_once(match, pairs, projection):
         return all_at_once(match, student, teacher, pairs, projection)
     distances = divided(distances_of(match, pairs, student, teacher, projection), counts)
@@ -371,7 +370,7 @@ def _match_term(
 
 
 def _consistency(match: Match, pairs: Pairs, student: Views, mixed: Mixed | None) -> list[Tensor | SumAndCount]:
-    """The distance of the student's outputs on mixed examples from the mix of its outputs on the plain ones.
+    """Return the distance of the student's outputs on mixed examples from the mix of its outputs on plain ones.
 
     CR-ILD, R = d(f(Mix(h_i, h_j)), Mix(f(h_i), f(h_j))).
     """

@@ -1,4 +1,4 @@
-"""What a mistyped path may have meant: what is there under a name like it."""
+"""Suggestions for mistyped paths: existing files and folders with similar names."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from stillery.errors import UserError
 __all__ = ["did_you_mean", "missing_file", "near_path"]
 
 _LOOKED_AT = 5_000
-"""Names of a folder that are compared; a folder may hold millions."""
+"""The maximum number of names of a folder that are compared; a folder may hold millions."""
 
 
 def near_path(path: Path, wanted: Callable[[Path], bool] = Path.exists, *, like: float = 0.7) -> Path | None:
-    """The path nearest to one that is not there: a name like its own, in its folder or in one of a name like that.
+    """Return the existing path most similar to a missing one: in its folder, or in one with a similar name.
 
-    `like` is how near, as the share of letters that two names have in common and in order.
+    `like` is the minimum similarity, the share of letters that two names have in common and in order.
     """
     folder = path.parent
     if not folder.is_dir():
@@ -44,7 +44,7 @@ def near_path(path: Path, wanted: Callable[[Path], bool] = Path.exists, *, like:
 
 
 def did_you_mean(path: Path, wanted: Callable[[Path], bool] = Path.exists, *, like: float = 0.7) -> str:
-    """A hint to put behind an error about a path that is not there; empty where nothing is called like it."""
+    """Return a hint to append to the error about a missing path; empty if no name is similar."""
     try:
         found = near_path(path, wanted, like=like)
     except OSError:
@@ -53,5 +53,5 @@ def did_you_mean(path: Path, wanted: Callable[[Path], bool] = Path.exists, *, li
 
 
 def missing_file(path: Path) -> UserError:
-    """The error of a file that is not there."""
+    """Return the error for a missing file."""
     return UserError(f"no such file: {path}{did_you_mean(path)}")

@@ -1,4 +1,4 @@
-"""Progress in a notebook: one line of plain text that is written over, so that no further package is needed."""
+"""Progress bars in a notebook: one line of plain text that is overwritten, so that no further package is needed."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from contextlib import contextmanager
 __all__ = ["NotebookBar", "clock", "in_notebook", "notebook_bar"]
 
 EVERY = 0.5
-"""Seconds between two updates: a notebook keeps up with them, and a page that is saved stays small."""
+"""Seconds between two updates: often enough, and a saved notebook stays small."""
 
 _WIDTH = 24
 
 
 def in_notebook() -> bool:
-    """Whether this runs in a cell of a notebook, such as Jupyter's; IPython is never imported for it."""
+    """Return whether this runs in a notebook cell, such as Jupyter's, without importing IPython."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
     return hasattr(shell, "kernel")
@@ -41,7 +41,7 @@ class NotebookBar:
             self.show()
 
     def line(self) -> str:
-        """What is shown: how much is done of how much, the time it took, the time that remains, and the note."""
+        """Return the line to show: progress, elapsed and remaining time, and the note."""
         seconds = time.monotonic() - self._began
         times, filled = clock(seconds), ""
         if self._total:
@@ -53,18 +53,18 @@ class NotebookBar:
         return f"{self._description} {filled}{of} {times} {self._note}".rstrip()
 
     def show(self, end: str = "") -> None:
-        """Write the line over the one before."""
+        """Overwrite the previous line."""
         if self._silent:
             return
         line = self.line()
-        # A notebook's carriage return does not clear what was longer.
+        # A notebook's carriage return does not clear a longer previous line.
         print(f"\r{line:<{self._length}}", end=end, file=sys.stderr, flush=True)
         self._length = len(line)
 
 
 @contextmanager
 def notebook_bar(description: str, total: int | None, *, silent: bool = False) -> Iterator[NotebookBar]:
-    """Show a bar for the duration of the block, and leave its last line."""
+    """Show a bar for the duration of the block; its last line stays."""
     found = NotebookBar(description, total, silent=silent)
     try:
         yield found
@@ -73,7 +73,7 @@ def notebook_bar(description: str, total: int | None, *, silent: bool = False) -
 
 
 def clock(seconds: float) -> str:
-    """A time as minutes and seconds, with hours where there are any.
+    """Format a duration as minutes and seconds, with hours if there are any.
 
     >>> clock(83.4), clock(3725)
     ('1:23', '1:02:05')

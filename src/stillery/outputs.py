@@ -1,4 +1,4 @@
-"""The outputs of one stack of a model, as representations and losses read them."""
+"""The outputs of one stack of a model, as representations and losses use them."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ class StackOutputs(Protocol):
 
     @property
     def query(self) -> Mapping[int, Tensor]:
-        """Queries of all heads side by side, [batch, tokens, width]."""
+        """Queries of all heads, concatenated, [batch, tokens, width]."""
 
     @property
     def key(self) -> Mapping[int, Tensor]:
-        """Keys, in the form of the queries."""
+        """Keys, in the shape of the queries."""
 
     @property
     def value(self) -> Mapping[int, Tensor]:
-        """Values, in the form of the queries."""
+        """Values, in the shape of the queries."""
 
     @property
     def feature(self) -> Mapping[int, Tensor]:
@@ -35,7 +35,7 @@ class StackOutputs(Protocol):
 
     @property
     def bias(self) -> Mapping[int, Tensor]:
-        """What is added to the scores before the softmax, in families that do so (MPNet's and T5's positions)."""
+        """The bias added to the attention scores before the softmax, in families with one (positions in MPNet, T5)."""
 
     @property
     def rotated_query(self) -> Mapping[int, Tensor]:
@@ -63,7 +63,7 @@ class StackOutputs(Protocol):
 
     @property
     def key_heads(self) -> int | None:
-        """The number of heads of keys and values with grouped-query attention, else None."""
+        """The number of key and value heads with grouped-query attention, else None."""
 
     @property
     def scale(self) -> float | None:

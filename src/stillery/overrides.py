@@ -1,6 +1,6 @@
-"""Overrides of a method's parts: one argument each changes a part of any recipe that matches layers.
+"""Overrides of a method's parts: each argument changes one part of any recipe that matches layers.
 
-Combinations that do not fit (a distance that cannot leave padded keys out, a pairing that names the embedding for
+Incompatible combinations (a distance that cannot leave padded keys out, a pairing that names the embedding for
 attention) are found by the check before the first step.
 """
 
@@ -21,7 +21,7 @@ __all__ = ["Switches", "switched"]
 
 @dataclass(frozen=True, kw_only=True)
 class Switches:
-    """The parts of a recipe to change, by the names that parts declare; None leaves the method's own."""
+    """The parts of a recipe to change, by declared name; None keeps the method's own."""
 
     pair: str | None = None
     represent: str | None = None
@@ -33,7 +33,7 @@ class Switches:
 
 
 def switched(recipe: Recipe, switches: Switches, method: str) -> Recipe:
-    """The recipe with the overrides applied; one that has nothing to change is refused."""
+    """Return the recipe with the overrides applied; raise UserError for one that nothing in the recipe uses."""
     load()
     asked = {name for name in ("pair", "represent", "distance", "reduction", "schedule") if getattr(switches, name)}
     if asked and not any(stage.matches for stage in recipe.stages):
@@ -59,7 +59,7 @@ def _stage(stage: Stage, switches: Switches) -> Stage:
 
 
 def _distinct(matches: tuple[Match, ...], name: str) -> tuple[Match, ...]:
-    """One match of each kind: two matches may have differed in their representation alone."""
+    """Return the matches without duplicates: two matches may have differed in their representation only."""
     kept: dict[Any, Match] = {}
     for match in matches:
         own = not _of_layers(match)
@@ -73,7 +73,7 @@ def _distinct(matches: tuple[Match, ...], name: str) -> tuple[Match, ...]:
 
 
 def _of_layers(match: Match) -> bool:
-    """Whether it chooses layers: not where it compares the student with itself, or embeddings only."""
+    """Return whether a match chooses layers: false if it compares the student with itself, or embeddings only."""
     declared = declare.facts_of(match.pair)
     return match.against != "student" and (declared is None or declared.of_layers)
 
@@ -91,7 +91,7 @@ def _match(match: Match, switches: Switches) -> Match:
         changes["represent"] = declare.find("representation", switches.represent).part
     if switches.distance is not None:
         changes["distance"] = declare.find("distance", switches.distance).part
-        # A divergence gives one number per row; a distance over a row's elements is averaged over them.
+        # A divergence has one value per row; a distance over a row's elements is averaged over them.
         if _own_reduction(changes["distance"]) != _own_reduction(match.distance):
             changes["reduction"] = _own_reduction(changes["distance"])
     if switches.represent is not None and _own_reduction(changes.get("distance", match.distance)) == "mean":
@@ -102,18 +102,18 @@ def _match(match: Match, switches: Switches) -> Match:
     if switches.pair is not None:
         changes |= _pairing(match, switches.pair)
     if changes and match.project is None:
-        # The method's representation may have no width where the new one has.
+        # The new representation may need a projection where the method's own did not.
         changes.setdefault("project", declare.find("projection", "to-teacher").part)
     return replace(match, **changes)
 
 
 def _own_reduction(distance: Any) -> str:
-    """The reduction of a distance where none is given."""
+    """Return the default reduction of a distance."""
     return str(declare.option_of(distance, "reduction") or "mean")
 
 
 _USED = {"combine": "combination", "project": "projection", "flow": "flow"}
-"""The fields of a match that a pairing may come with, and the kind of part each is."""
+"""The fields of a match that a pairing may set, and the kind of part of each."""
 
 
 def _pairing(match: Match, name: str) -> dict[str, Any]:
@@ -122,7 +122,7 @@ def _pairing(match: Match, name: str) -> dict[str, Any]:
     found = declare.find("pairing", name)
     which: Any = found.part
     if declare.option_of(which, "embedding") is not None:
-        # The embedding meets the embedding where the method has that pair.
+        # The embeddings are paired if the method pairs them.
         own = match.pairs(2, 4, Clock())
         embedding = any(0 in flat_layers(ours) for ours, _ in own)
         which = partial(which, embedding=embedding)

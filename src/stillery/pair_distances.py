@@ -1,4 +1,4 @@
-"""How far apart layers are that meet: a match's representation, projection and distance, put on each of its pairs."""
+"""Distances of layer pairs: a match's representation, projection and distance, applied to each of its pairs."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ __all__ = [
 
 
 def flat_layers(layers: Layers) -> tuple[int, ...]:
-    """One or several layers as a tuple."""
+    """Return one or several layers as a tuple."""
     return layers if isinstance(layers, tuple) else (layers,)
 
 
 def mean_of(found: Tensor | SumAndCount) -> Tensor:
-    """The mean a distance gives, or its sum divided by its count."""
+    """Return the mean of a distance, dividing a sum by its count."""
     if isinstance(found, Tensor):
         return found
     total, count = found
@@ -39,7 +39,7 @@ def mean_of(found: Tensor | SumAndCount) -> Tensor:
 
 
 def divided(found: Sequence[Tensor | SumAndCount], counts: Tensor | None) -> Tensor:
-    """The means of the pairs' distances; sums are divided by the counts of the whole step, where those are known."""
+    """Return the mean distance of each pair; sums are divided by the counts of the whole step, if given."""
     if counts is None:
         return torch.stack([mean_of(one) for one in found])
     totals = torch.stack([one if isinstance(one, Tensor) else one[0] for one in found])
@@ -47,7 +47,7 @@ def divided(found: Sequence[Tensor | SumAndCount], counts: Tensor | None) -> Ten
 
 
 def at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
-    """Whether all pairs can be measured in one go: a row per example, by a distance that declares itself row-wise."""
+    """Return whether all pairs can be computed in one operation: one row per example, and a row-wise distance."""
     declared, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     return (
         len(pairs) > 1
@@ -65,9 +65,9 @@ def at_once(match: Match, pairs: Pairs, projection: nn.Module | None) -> bool:
 def all_at_once(
     match: Match, student: StackOutputs, teacher: StackOutputs, pairs: Pairs, projection: nn.Module | None
 ) -> Tensor:
-    """The distances of all pairs in one operation, on the rows of all pairs: small tensors cost as much as large ones.
+    """Return the reduced distances of all pairs from one operation on all rows: faster than many small tensors.
 
-    All pairs have equally many rows, so the mean over the rows of all is the mean of the pairs' means.
+    All pairs have equally many rows, so the mean over all rows is the mean of the pairs' means.
     """
     assert match.represent.extract_all is not None
     ours, theirs = zip(*pairs, strict=True)
@@ -83,7 +83,7 @@ def all_at_once(
 def distances_of(
     match: Match, pairs: Pairs, student: StackOutputs, teacher: StackOutputs, projection: nn.Module | None
 ) -> list[Tensor | SumAndCount]:
-    """The distance of each pair of layers."""
+    """Return the distance of each pair of layers."""
     return [pair_distance(match, student, teacher, pair, slot, projection) for slot, pair in enumerate(pairs)]
 
 
@@ -95,7 +95,7 @@ def pair_distance(
     slot: int = 0,
     projection: nn.Module | None = None,
 ) -> Tensor | SumAndCount:
-    """The distance of the layers of a pair, as the match's distance gives it: a mean, or a sum and a count."""
+    """Return the distance of a pair of layers, in the form of the match's distance: a mean, or a sum and a count."""
     ours, theirs = pair
     view = represented(match.represent, student, ours, relation_heads(teacher))
     values = view.values
@@ -112,12 +112,12 @@ def pair_distance(
 
 
 def relation_heads(teacher: StackOutputs) -> int:
-    """The number of relation heads where it is the teacher's: its key heads where several heads share keys."""
+    """Return the teacher's number of relation heads: its key heads with grouped-query attention, else its heads."""
     return teacher.key_heads or teacher.heads
 
 
 def represented(represent: Representation, stack: StackOutputs, layers: Layers, teacher_heads: int) -> View:
-    """The representation of one layer, of several at once, or of several side by side."""
+    """Return the representation of one layer, of several jointly, or of several concatenated."""
     if represent.heads == "teacher":
         return represent.extract(stack, layers, heads=teacher_heads)
     if represent.joint or isinstance(layers, int):
@@ -127,7 +127,7 @@ def represented(represent: Representation, stack: StackOutputs, layers: Layers, 
 
 
 def distance_of(match: Match, values: Tensor, target: Tensor, view: View) -> Tensor | SumAndCount:
-    """Call the match's distance with those of mask, reduction and key mask that it takes."""
+    """Call the match's distance with the keywords it takes among mask, reduction and key mask."""
     options: dict[str, object] = {"mask": view.mask, "reduction": match.reduction}
     if view.key_mask is not None:
         options["key_mask"] = view.key_mask

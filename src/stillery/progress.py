@@ -31,12 +31,12 @@ __all__ = ["Bar", "bar", "console", "detail", "each_once", "quiet", "say", "trac
 
 Item = TypeVar("Item")
 
-# In a notebook too this is plain text on stderr: rich's own way there needs ipywidgets.
+# Plain text on stderr in a notebook too: rich's own notebook support needs ipywidgets.
 console = Console(stderr=True, highlight=False, soft_wrap=True, force_jupyter=False)
 
 
 _WORTH_A_LINE = 2.0
-"""Seconds that a job takes at least for a line in a file or a pipe to say that it is done."""
+"""Minimum duration in seconds for which the completion of a job is logged to a file or a pipe."""
 
 
 _WARNING = "warning: "
@@ -46,7 +46,7 @@ class Bar(Protocol):
     """One running progress bar."""
 
     def advance(self, amount: int = 1, note: Sequence[str] | None = None) -> None:
-        """Advance the bar, and change the note at its end: pieces of which as many are shown as there is room for."""
+        """Advance the bar, and change the note at its end: as many of its pieces are shown as fit."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +65,7 @@ class _RichBar:
 
 
 class _EndBar:
-    """A bar in a file or a pipe, where nothing can be written over: one line when it is done."""
+    """A bar for a file or a pipe, where lines cannot be overwritten: it prints one line when done."""
 
     def __init__(self, description: str, total: int | None) -> None:
         self._description, self._total = description, total
@@ -73,12 +73,12 @@ class _EndBar:
         self._note: Sequence[str] = ()
 
     def advance(self, amount: int = 1, note: Sequence[str] | None = None) -> None:
-        """Count, and keep the note for the end."""
+        """Count, and store the note for the last line."""
         self._done += amount
         self._note = self._note if note is None else note
 
     def show(self) -> None:
-        """Say how much was done of how much, in what time, and the last note; what took no time is a detail."""
+        """Print progress, duration and the last note; for a short job only with `--verbose`."""
         seconds = time.monotonic() - self._began
         of = f"{self._done}/{self._total}" if self._total else str(self._done)
         line = "  ".join([f"{self._description}: {of} in {clock(seconds)}", *self._note])
@@ -87,7 +87,7 @@ class _EndBar:
 
 @dataclass(frozen=True)
 class _Pieces:
-    """The first pieces of a note, as many as fit, so that no number is ever cut."""
+    """The first pieces of a note, as many as fit, so that no number is cut."""
 
     pieces: Sequence[str]
 
@@ -97,7 +97,7 @@ class _Pieces:
             longer = f"{shown}  {piece}" if shown else piece
             more = " …" if place < len(self.pieces) - 1 else ""
             if len(longer) + len(more) > room:
-                # The mark had room beside the pieces before.
+                # There is room for the ellipsis, which was reserved for the previous pieces.
                 shown = f"{shown} …" if shown else ""
                 break
             shown = longer
@@ -108,26 +108,26 @@ class _Pieces:
 
 
 class _NoteColumn(ProgressColumn):
-    """The note at the end of a bar, in the room that the numbers leave."""
+    """The note at the end of a bar, in the space left by the other columns."""
 
     def __init__(self) -> None:
         super().__init__(table_column=Column(ratio=1, no_wrap=True))
 
     def render(self, task: Task) -> _Pieces:
-        """The pieces of the note."""
+        """Return the pieces of the note."""
         return _Pieces(task.fields["note"])
 
 
 class _DescriptionColumn(ProgressColumn):
-    """What is done; the only column that becomes narrower on a terminal that is too narrow for all."""
+    """The description; the only column that shrinks if the terminal is too narrow for all."""
 
     def render(self, task: Task) -> Text:
-        """The description, on one line."""
+        """Return the description, on one line."""
         return Text(task.description, no_wrap=True, overflow="ellipsis")
 
 
 def _columns(width: int) -> list[ProgressColumn]:
-    """Step, total, elapsed and remaining time always; the bar takes what a terminal is wider than they need."""
+    """Return the columns: step, total, elapsed and remaining time always; the bar takes the remaining width."""
     return [
         SpinnerColumn(table_column=Column(no_wrap=True)),
         _DescriptionColumn(),
@@ -145,7 +145,7 @@ def _silent() -> bool:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No messages and no bars inside the block, not even warnings: what it does is part of something else."""
+    """Suppress all messages and bars inside the block, even warnings: for work that is part of another job."""
     before, console.quiet = console.quiet, True
     try:
         yield
@@ -158,9 +158,9 @@ _wordings: list[Callable[[str], str | None]] = []
 
 @contextmanager
 def worded(wording: Callable[[str], str | None]) -> Iterator[None]:
-    """Change every line that is said inside the block, such as names of files that a user has not given.
+    """Rewrite every message inside the block, such as to replace names of temporary files.
 
-    A wording that returns None leaves the line out.
+    A message for which `wording` returns None is dropped.
     """
     _wordings.append(wording)
     try:
@@ -170,7 +170,7 @@ def worded(wording: Callable[[str], str | None]) -> Iterator[None]:
 
 
 def each_once() -> AbstractContextManager[None]:
-    """Say no line twice inside the block, as where several runs read the same data."""
+    """Print each message only once inside the block, as when several runs read the same data."""
     said: set[str] = set()
 
     def new(line: str) -> str | None:
@@ -182,14 +182,14 @@ def each_once() -> AbstractContextManager[None]:
 def say(line: str) -> None:
     """Print one line on stderr (plain text: square brackets are not markup).
 
-    Where only warnings are asked for, those are the lines that begin with `warning: `.
+    With `--quiet` only lines that begin with `warning: ` are printed.
     """
     if verbosity() is not Verbosity.QUIET or line.startswith(_WARNING):
         _print(line)
 
 
 def detail(line: str) -> None:
-    """Print one line that only `--verbose` shows: what a user need not act on and no result is read from."""
+    """Print one line with `--verbose` only: neither needed to act on nor part of a result."""
     if verbosity() is Verbosity.VERBOSE:
         _print(line)
 
@@ -204,7 +204,7 @@ def _print(line: str) -> None:
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Bar]:
-    """A progress bar for the duration of the block; without a terminal one line at the end instead."""
+    """Show a progress bar for the duration of the block; without a terminal one line at the end instead."""
     if in_notebook():
         with notebook_bar(description, total, silent=_silent()) as line:
             yield line
@@ -222,7 +222,7 @@ def bar(description: str, total: int | None) -> Iterator[Bar]:
 
 
 def track(items: Iterable[Item], description: str | None, total: int | None = None) -> Iterator[Item]:
-    """Yield the items behind a progress bar of that description; None means no bar."""
+    """Yield the items with a progress bar of that description; None means no bar."""
     if description is None:
         yield from items
         return

@@ -49,7 +49,7 @@ __all__ = [
 _DECODER_SEED = 0xDEC0DE
 
 LEAST_STEPS = 1000
-"""The least number of steps of prediction distillation after a hidden-state stage, in a run that is long enough."""
+"""The minimum number of prediction distillation steps after a hidden-state stage, in a run that is long enough."""
 
 Layers = int | tuple[int, ...]
 """A layer, 1-based, 0 being the embedding output; or several layers that are compared as one."""
@@ -66,7 +66,7 @@ Rows = Literal[
     "mixed tokens", "mixed pairs", "mixed decoder tokens", "mixed decoder pairs", "mixed causal pairs",
     "mixed cross pairs",
 ]  # fmt: skip
-"""What a loss term is a mean over.
+"""The rows that a loss term averages over.
 
 These are examples, scored target tokens, real tokens of the encoder or the decoder, or pairs of real tokens of one
 example: all pairs, a token with itself and those before it (causal), or a decoder's with an encoder's (cross). The
@@ -81,10 +81,10 @@ MIXED_ROWS: Mapping[Rows, Rows] = {
     "causal pairs": "mixed causal pairs",
     "cross pairs": "mixed cross pairs",
 }
-"""From rows of plain examples to those of mixed examples."""
+"""Maps the rows of plain examples to those of mixed examples."""
 
 Need = Literal["hidden", "query", "key", "value", "feature", "cross_query", "cross_key"]
-"""The intermediate output of a layer that a representation is made of.
+"""An intermediate output of a layer that a representation is computed from.
 
 These are hidden states, the queries, keys and values of its attention, and the input of the final classifier
 (`feature`, of the last layer). The `cross` ones are of a decoder's attention to the encoder.
@@ -93,7 +93,7 @@ These are hidden states, the queries, keys and values of its attention, and the 
 
 @dataclass(frozen=True, kw_only=True)
 class Clock:
-    """The position of a run. All that is random or scheduled is a pure function of it, so resuming is exact.
+    """The position in a run. Everything random or scheduled is a pure function of it, so resuming is exact.
 
     `step` counts optimiser steps of the run from 0, `stage_step` those of the stage.
     """
@@ -109,7 +109,7 @@ class Clock:
 
 @dataclass(frozen=True, eq=False)
 class View:
-    """A representation of one model: values whose last axis is a row, a mask of the rows, and of the keys of a row."""
+    """A representation from one model: values whose last axis is a row, a mask of rows, and a mask of a row's keys."""
 
     values: Tensor
     mask: Tensor | None = None
@@ -118,22 +118,22 @@ class View:
 
 @dataclass(frozen=True, kw_only=True)
 class Representation:
-    """What is compared of a layer: its hidden states, their mean, its attention scores, ...
+    """The quantity of a layer that is compared: its hidden states, their mean, its attention scores, ...
 
     Attributes:
         name: its name in descriptions of a recipe.
         extract: a function of the stack's outputs and a layer that returns a `View`.
-        rows: what its rows are.
-        needs: the intermediate outputs of the models that it is made of.
+        rows: the type of its rows.
+        needs: the intermediate outputs that it is computed from.
         joint: whether `extract` takes a tuple of layers instead of one.
         sized: whether a row is as wide as the model, and so can be projected.
         heads: the number of heads its rows are split into: each model's own, the teacher's for both, or a number.
-        raw_last: take the last hidden state before the norm after the last layer, in families that have one.
+        raw_last: take the last hidden state before the final norm, in families that have one.
         reads: the tokens it depends on: the first, the mean of the real ones, the real ones, or all, padding included.
-        extract_all: the rows of several layers at once, [layers, batch, width], where that is faster.
+        extract_all: the rows of several layers at once, [layers, batch, width], if that is faster.
         together: whether it depends on the batch composition or padding, so that micro-batches change it.
-        reduction: the reduction of a distance over elements where none is given and rows differ in length.
-        crossed: the same representation of a decoder's attention to the encoder.
+        reduction: the default reduction of a distance over elements, where rows differ in length.
+        crossed: the same representation of a decoder's cross-attention.
     """
 
     name: str
@@ -158,7 +158,7 @@ Project = Callable[[Sequence[int], Sequence[int]], nn.Module | None]
 """(student widths, teacher widths of the pairs) -> a module (student, teacher, pair number) -> both, or None."""
 
 Combine = Callable[[Tensor, Sequence[Tensor]], Tensor]
-"""(student rows, rows of several teacher layers) -> the teacher rows to compare with."""
+"""(student rows, rows of several teacher layers) -> the target rows."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,7 +173,7 @@ class CriterionSizes:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CriterionBatch:
-    """A batch as a criterion sees it: labels, indices of the training examples, name of the match, and the clock."""
+    """The batch that a criterion receives: labels, indices of the training examples, name of the match, and clock."""
 
     labels: Tensor | None
     index: Tensor
@@ -202,17 +202,17 @@ Schedule = Callable[[Clock], float]
 
 
 SumAndCount = tuple[Tensor, Tensor]
-"""The sum of a distance over what counts, and how many that is; a step adds both up over its micro-batches."""
+"""The sum of a distance over valid elements, and their count; a step adds both up over its micro-batches."""
 
 Distance = Callable[..., Tensor | SumAndCount]
 """(student rows, teacher rows, mask=, reduction=, key_mask=) -> a mean over all valid elements, or their sum and count.
 
-It takes those of the keywords that it uses; without `key_mask` no keys of a row are left out.
+A distance may omit the keywords that it does not use; without `key_mask` no keys of a row are left out.
 """
 
 
 class Divergence(Protocol):
-    """A divergence of student and teacher predictions, a mean over the batch."""
+    """A divergence of student and teacher predictions, averaged over the batch."""
 
     def __call__(
         self, student_logits: Tensor, teacher_logits: Tensor, temperature: float = 1.0, square: bool = True
@@ -222,14 +222,14 @@ class Divergence(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Match:
-    """One layer-matching loss: represent matched layers, project them, take a distance per pair, reduce and weigh.
+    """One layer-matching loss: represent matched layers, project them, take a distance per pair, reduce and weight.
 
     The layers are those of the named `stack` of both models, or of their first stack.
 
-    Where a pair has several layers on a side, `combine` makes one target of the teacher's; without it they are
+    Where a pair has several layers on a side, `combine` merges the teacher's into one target; without it they are
     concatenated before the projection. `flow` gives every pair its weight in the sum (optimal transport). A `criterion`
-    takes the place of projection and distance; it gets all pairs and may have weights and state. Matches that name the
-    same `shared` criterion use one module, across stages too.
+    replaces projection and distance; it receives all pairs and may have weights and state. Matches that name the same
+    `shared` criterion use one module, across stages too.
 
     With the view `mixed` the models run on mixed examples (MixUp). A match `against` the student is a consistency loss:
     it compares the student's representation of mixed examples with the mix of its representations of plain ones,
@@ -254,12 +254,12 @@ class Match:
     stack: StackName | None = None
 
     def pairs(self, student_layers: int, teacher_layers: int, clock: Clock) -> Pairs:
-        """The matched layers at this time; random pairings of a decoder are independent of those of an encoder."""
+        """Return the matched layers at this time; random pairings of a decoder are independent of an encoder's."""
         own = replace(clock, seed=clock.seed + _DECODER_SEED) if self.stack == "decoder" else clock
         return self.pair(student_layers, teacher_layers, own)
 
     def weight_at(self, clock: Clock) -> float:
-        """The weight at this time."""
+        """Return the weight at this time."""
         return self.weight(clock) if callable(self.weight) else self.weight
 
 
@@ -281,7 +281,7 @@ class Prediction:
 
 @dataclass(frozen=True, kw_only=True)
 class Mixing:
-    """MixUp: lambda of Beta(alpha, alpha) once a step, with random partners or those of the reversed order.
+    """MixUp: lambda from Beta(alpha, alpha) once per step, with random partners or those of the reversed order.
 
     The examples of a step are mixed in mutual pairs, whatever its micro-batches are. `larger` takes
     max(lambda, 1 - lambda), as the released CR-ILD code does.
@@ -298,11 +298,11 @@ class Mixing:
 
 @dataclass(frozen=True, kw_only=True)
 class Stage:
-    """A stage of training with its own losses: layer matching, prediction matching, and the loss of the labels.
+    """A stage of training with its own losses: layer matching, prediction matching, and label loss.
 
-    A stage without the loss of the labels may train on supplementary texts, which need no labels; a hidden-state stage
-    may have another teacher. `share` is its share of the steps, relative to the other stages. A stage with
-    `least_steps` has at least that many, or three quarters of a shorter run; the others share the rest.
+    A stage without label loss may train on supplementary texts, which need no labels; a hidden-state stage may have
+    another teacher. `share` is its share of the steps, relative to the other stages. A stage with `least_steps` has at
+    least that many, or three quarters of a shorter run; the others share the rest.
     """
 
     name: str = "train"
@@ -317,7 +317,7 @@ class Stage:
 
     @property
     def needs_teacher(self) -> bool:
-        """Whether a step of this stage runs the teacher."""
+        """Whether a step of this stage needs a forward pass of the teacher."""
         return bool(self.matches) or self.prediction is not None
 
 
@@ -325,7 +325,7 @@ class Stage:
 class Recipe:
     """A distillation method: its stages, the student's initialisation and its classification head.
 
-    `init` is the paper's; where the paper does not state one it is None, and the default of the kind of model applies.
+    `init` is the paper's; None if the paper states none, and the default of the kind of model applies.
     """
 
     stages: tuple[Stage, ...]
@@ -334,7 +334,7 @@ class Recipe:
 
 
 def part_name(part: Callable[..., Any] | Representation) -> str:
-    """A part in readable form, with its fixed options: `forward(embedding=True)`.
+    """Return a part in readable form, with its fixed options: `forward(embedding=True)`.
 
     >>> part_name(partial(max, key=1))
     'max(key=1)'

@@ -21,7 +21,7 @@ __all__ = ["Choices", "Named", "Panel", "choices_of", "kind_of", "make", "option
 Settings = TypeVar("Settings")
 
 Named = Callable[[str], str]
-"""From a setting to its name in errors: the option on the command line, file and key in a run file."""
+"""Maps a setting to its name in errors: the option on the command line, file and key in a run file."""
 
 Choices = tuple[str, ...] | Callable[[], tuple[str, ...]]
 """The allowed values of a setting, or a function that returns them where packages may add some."""
@@ -31,7 +31,7 @@ class Panel(StrEnum):
     """The headings of options in the help, in this order.
 
     The first has the options that most runs use, and those with most effect on the size and quality of a student. A
-    group of settings has a `panel`; a setting may have another one.
+    group of settings has a `panel`, which a setting may override.
     """
 
     FIRST = "What matters first"
@@ -48,7 +48,7 @@ _WORDS = {int: "a whole number", float: "a number", str: "a text", dict: "a tabl
 
 
 def option_name(name: str) -> str:
-    """The command-line option of a setting.
+    """Return the command-line option of a setting.
 
     >>> option_name("max_length")
     '--max-length'
@@ -68,7 +68,7 @@ def setting(
     blank: bool = False,
     panel: Panel | None = None,
 ) -> Any:
-    """A dataclass field with a help text and limits of its values.
+    """Declare a dataclass field with a help text and limits of its values.
 
     `blank` allows an empty text. `offers` are shown like choices but not checked here. `panel` is the heading in the
     help, by default that of the group.
@@ -78,12 +78,12 @@ def setting(
 
 
 def choices_of(item: dataclasses.Field[Any]) -> tuple[str, ...] | None:
-    """The choices of a setting, or the values it offers; None if there are none."""
+    """Return the choices of a setting, or the values it offers; None if there are none."""
     return _found(item.metadata["choices"]) or _found(item.metadata["offers"])
 
 
 def panel_of(group: type, item: dataclasses.Field[Any]) -> Panel:
-    """The heading of a setting in the help."""
+    """Return the heading of a setting in the help."""
     found: Panel = item.metadata.get("panel") or group.panel  # type: ignore[attr-defined]
     return found
 
@@ -93,14 +93,14 @@ def _found(choices: Choices | None) -> tuple[str, ...] | None:
 
 
 def kind_of(hint: Any) -> Any:
-    """The type of a given value: `int` for `int | None`, `dict` for `dict[str, Any]`."""
+    """Return the plain type of a type hint: `int` for `int | None`, `dict` for `dict[str, Any]`."""
     if isinstance(hint, types.UnionType):
         hint = next(kind for kind in typing.get_args(hint) if kind is not type(None))
     return typing.get_origin(hint) or hint
 
 
 def _error_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> str | None:
-    """The error of a setting's value, or None."""
+    """Return the error of a setting's value, or None."""
     if kind is tuple:
         if isinstance(value, (list, tuple)) and all(type(item) is int and item >= 1 for item in value):
             return None
@@ -130,7 +130,7 @@ def _error_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
 def make(
     kind: type[Settings], values: Mapping[str, Any], named: Named, errors: ErrorList
 ) -> tuple[Settings, frozenset[str]]:
-    """The settings object of the given values, and the names of those that are invalid and have their default instead.
+    """Return the settings object of the given values, and the names of invalid ones, which get their default instead.
 
     Invalid values and unknown names are added to `errors`.
     """

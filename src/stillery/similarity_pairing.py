@@ -1,4 +1,4 @@
-"""Pairings by the similarity of layers: the matrix is measured once and given to the pairings that need it.
+"""Pairings by the similarity of layers: the matrix is measured once and passed to the pairings that need it.
 
 A similarity matrix has a row for each of the student's layers and a column for each of the teacher's, the embedding
 output first.
@@ -20,14 +20,14 @@ Similarity = Sequence[Sequence[float]]
 
 
 def asks(match: Match) -> bool:
-    """Whether a match's pairing needs the similarity of the layers and has not been given it."""
+    """Return whether a match's pairing needs the similarity of the layers and does not have it yet."""
     declared = declare.facts_of(match.pair)
     needed = declared is not None and "similarity" in declared.needs
     return needed and declare.option_of(match.pair, "similarity") is None
 
 
 def with_similarity(stages: Sequence[Stage], of: Callable[[Stage, Match], Similarity]) -> tuple[Stage, ...]:
-    """The stages with the measured similarity given to every pairing that needs it."""
+    """Return the stages with the measured similarity passed to every pairing that needs it."""
     return tuple(
         replace(
             stage,
@@ -38,12 +38,12 @@ def with_similarity(stages: Sequence[Stage], of: Callable[[Stage, Match], Simila
 
 
 def unmeasured(match: Match, student_layers: int, teacher_layers: int) -> Match:
-    """The match with a similarity of 0 for all layers, where none is measured yet, so that it can be checked."""
+    """Return the match with a similarity of 0 for all layers if none is measured yet, so that it can be checked."""
     return _given(match, [[0.0] * (teacher_layers + 1)] * (student_layers + 1)) if asks(match) else match
 
 
 def check_measured(stages: Sequence[Stage]) -> None:
-    """Refuse to train where a pairing needs a similarity that was not measured."""
+    """Raise UserError if a pairing needs a similarity that was not measured."""
     for match in (match for stage in stages for match in stage.matches):
         if asks(match):
             raise UserError(

@@ -1,4 +1,4 @@
-"""A method for models that generate text: its matches on the stacks those models have."""
+"""Adaptation of a recipe to text generation models: its matches on their encoder and decoder stacks."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ Which = Literal["both", "encoder", "decoder"]
 
 
 def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attention: bool = False) -> Recipe:
-    """The recipe for models of a kind (`models.family.kind_of`); matches those models cannot have are refused.
+    """Return the recipe for models of a kind (`models.family.kind_of`); raise UserError for unsupported matches.
 
-    - An encoder's is as it is.
-    - A decoder's has every match on the decoder and no pairs of embeddings, as layer selection has it for Qwen.
-    - An encoder-decoder's has every match once for each stack of `which`, named after it, with one weight: the terms of
-      encoder and decoder are added up, as layer selection does for BART and T5. What is random is drawn for each. With
-      `cross_attention` what is compared of the decoder's self attention is compared of its attention to the encoder too
-      (CR-ILD, appendix F).
+    - Encoder: unchanged.
+    - Decoder: every match on the decoder, and no pairs of embeddings, as in layer selection for Qwen.
+    - Encoder-decoder: every match once for each stack of `which`, named after it, with one weight: the terms of encoder
+      and decoder are summed, as in layer selection for BART and T5. Random choices are drawn for each stack. With
+      `cross_attention` matches of the decoder's self-attention are also applied to its cross-attention (CR-ILD,
+      appendix F).
 
-    A match that names its stack stays as it is.
+    A match that names its stack is unchanged.
     """
     if cross_attention and kind != "encoder-decoder":
         raise UserError(f"cross attention: only an encoder-decoder has one, these models are of the kind {kind}")
@@ -55,7 +55,7 @@ def on_stacks(recipe: Recipe, kind: str, *, which: Which = "both", cross_attenti
 
 
 def _check(match: Match) -> None:
-    """Refuse a match that only a classifier can have."""
+    """Raise UserError for a match that only a classifier supports."""
     if match.criterion is not None:
         raise UserError(
             f"match {match.name} asks for one label per text, and a model that generates text has none; choose another "
@@ -82,7 +82,7 @@ def _on_decoder(stage: Stage) -> Iterator[Match]:
 
 
 def _without_embedding(which: Pair) -> Pair:
-    """The pairing without the pair of embeddings, where that is an option of it."""
+    """Return the pairing without the pair of embeddings, if it has that option."""
     if declare.option_of(which, "embedding") is None:
         return which
     plain: Callable[..., Pairs] = which
@@ -90,7 +90,7 @@ def _without_embedding(which: Pair) -> Pair:
 
 
 def _of_layers(match: Match) -> bool:
-    """Whether it matches layers, and not the embeddings alone."""
+    """Return whether a match is of layers, not of the embeddings only."""
     declared = declare.facts_of(match.pair)
     return declared is None or declared.of_layers
 

@@ -1,4 +1,4 @@
-"""How much a job says about itself while it works."""
+"""Verbosity of a job: the messages it prints while it runs."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Verbosity", "verbosity", "verbosity_as"]
 
 
 class Verbosity(IntEnum):
-    """How much is said: only warnings; what is going on; details too, such as caches, pairs of layers and starts."""
+    """The level of messages: warnings only; progress; details too, such as caches, layer pairs and initialisations."""
 
     QUIET = 0
     NORMAL = 1
@@ -18,7 +18,7 @@ class Verbosity(IntEnum):
 
     @classmethod
     def of(cls, *, quiet: bool, verbose: bool) -> Verbosity:
-        """The level that two switches stand for."""
+        """Return the level for the switches `--quiet` and `--verbose`."""
         return cls.QUIET if quiet else cls.VERBOSE if verbose else cls.NORMAL
 
 
@@ -26,13 +26,13 @@ _now = [Verbosity.NORMAL]
 
 
 def verbosity() -> Verbosity:
-    """How much is said now."""
+    """Return the current level."""
     return _now[-1]
 
 
 @contextmanager
 def verbosity_as(level: Verbosity) -> Iterator[None]:
-    """Say as much inside the block."""
+    """Set the level inside the block."""
     _now.append(level)
     try:
         yield

@@ -42,7 +42,7 @@ class Plugin:
     module: str
 
     def source(self) -> Path | None:
-        """The module's file, found without importing it; None if there is none."""
+        """Return the module's file, found without importing it; None if there is none."""
         first, *rest = self.module.split(".")
         try:
             spec = importlib.util.find_spec(first)
@@ -61,18 +61,18 @@ class Plugin:
 
 
 def plugins(group: str) -> list[Plugin]:
-    """The modules that installed packages provide in a group, sorted by name."""
+    """Return the modules that installed packages provide in a group, sorted by name."""
     found = {Plugin(one.name, one.value.partition(":")[0]) for one in entry_points(group=group)}
     return sorted(found, key=lambda one: (one.name, one.module))
 
 
 def words(kind: str) -> tuple[str, ...]:
-    """The names of the parts of a kind: stillery's own, those of installed packages, and those of the user's files."""
+    """Return the names of the parts of a kind: stillery's own, those of installed packages and of the user's files."""
     return tuple(dict.fromkeys(one.word for one in part_words() if one.kind == kind))
 
 
 def part_words() -> list[PartWord]:
-    """All declared parts, as their source has them."""
+    """Return all declared parts, as read from the source."""
     own = [*sorted((_HERE / "parts").glob("*.py")), _HERE / "overrides.py"]
     installed = [plugin.source() for plugin in plugins(PARTS)]
     files = [*own, *(file for file in installed if file is not None), *_READ_ALONG]
@@ -80,13 +80,13 @@ def part_words() -> list[PartWord]:
 
 
 def read_along(file: Path) -> None:
-    """Include the parts of a file of the user's, such as a recipe."""
+    """Include the parts declared in a user's file, such as a recipe."""
     if file not in _READ_ALONG:
         _READ_ALONG.append(file)
 
 
 def method_words() -> tuple[str, ...]:
-    """The names of all methods, from the `__all__` of the files that define them."""
+    """Return the names of all methods, from the `__all__` of the files that define them."""
     own = [file for file in sorted((_HERE / "methods").glob("*.py")) if not file.stem.startswith("_")]
     installed = [plugin.source() for plugin in plugins(METHODS)]
     files = [*own, *(file for file in installed if file is not None)]
@@ -102,7 +102,7 @@ def _parsed(file: Path) -> ast.Module:
 
 
 def _listed(file: Path) -> Iterator[str]:
-    """The names in the `__all__` of a file."""
+    """Yield the names in the `__all__` of a file."""
     for node in _parsed(file).body:
         if isinstance(node, ast.Assign) and any(isinstance(to, ast.Name) and to.id == "__all__" for to in node.targets):
             items: Iterable[ast.expr] = node.value.elts if isinstance(node.value, (ast.List, ast.Tuple)) else ()
@@ -118,7 +118,7 @@ def _in_file(file: Path) -> tuple[PartWord, ...]:
 
 @cache
 def _declared(file: Path, changed: int) -> tuple[PartWord, ...]:
-    """The declarations in a file: calls such as `declare.distance("word", "what it does", ...)`."""
+    """Return the declarations in a file: calls such as `declare.distance("word", "what it does", ...)`."""
     tree = _parsed(file)
     modules, functions = _imported(tree)
     found = []
@@ -139,7 +139,7 @@ def _declared(file: Path, changed: int) -> tuple[PartWord, ...]:
 
 
 def _imported(tree: ast.Module) -> tuple[set[str], dict[str, str]]:
-    """The names under which a file imports `stillery.declare`, and its functions."""
+    """Return the names under which a file imports `stillery.declare`, and its functions."""
     modules: set[str] = set()
     functions: dict[str, str] = {}
     for node in ast.walk(tree):

@@ -1,1 +1,1 @@
-"""What `import stillery` offers: the jobs as functions, for data and models in files or in memory."""
+"""The public Python API: the jobs as functions, for data and models in files or in memory."""

@@ -1,4 +1,4 @@
-"""The jobs as functions; each has the signature and the docstring that `stillery.api.options` says."""
+"""The jobs as functions; their signatures and docstrings are generated from `stillery.api.options`."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _saying(function: Function) -> Function:
-    """Take `quiet` and `verbose`; while the function runs, messages and bars are what they ask for."""
+    """Add the keywords `quiet` and `verbose`, which set the verbosity while the function runs."""
 
     @functools.wraps(function)
     def run(*given: Any, quiet: bool = False, verbose: bool = False, **named: Any) -> Any:
@@ -134,7 +134,7 @@ def evaluate(model: Any, **given: Any) -> Any:
 def _compare_scored(
     models: Sequence[Any], teacher: str | None, settings: dict[str, Any], given: Mapping[str, Any], memory: Given
 ) -> Comparison:
-    """Several models on the same data."""
+    """Score several models on the same data, and compare them."""
     from stillery.jobs.comparison.scored import Several, compare_scored, refuse_for_several
 
     refuse_for_several(**{name: given.get(name) for name in ("tokenizer", "predictions", "submission")})
@@ -170,7 +170,7 @@ def compare(runs: Sequence[Any], **given: Any) -> Comparison:
 
 
 def _run(value: Any) -> str:
-    """The folder of a run that is given as a result, or as a path."""
+    """Return the folder of a run that is given as a result, or as a path."""
     from stillery.jobs.result import Result
 
     if isinstance(value, Result):
@@ -218,12 +218,12 @@ def predict(model: Any, **given: Any) -> Any:
 
 
 def _anew(given: Mapping[str, Any]) -> dict[str, bool]:
-    """Whether a run goes on, or replaces an earlier one."""
+    """Return the keywords `resume` and `overwrite` as truth values."""
     return {name: bool(given.get(name)) for name in ("resume", "overwrite")}
 
 
 def _out(given: Mapping[str, Any], job: str) -> Path:
-    """The folder of a run; a temporary one where none is given."""
+    """Return the folder of a run; a temporary one if none is given."""
     from stillery.api.given import temporary_run
 
     out = given.get("out")
@@ -235,7 +235,7 @@ def _out(given: Mapping[str, Any], job: str) -> Path:
 
 
 def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject: str) -> tuple[Asked[Any], FromPython]:
-    """The run that is asked for, with all it is given in memory as files; and what else is given in Python."""
+    """Return the requested run, with objects in memory saved as files, and the functions given in Python."""
     from stillery.jobs.config.run_file import ask
     from stillery.jobs.from_python import FromPython
 
@@ -246,7 +246,7 @@ def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject:
     for name, function in functions.items():
         if function is not None and not callable(function):
             errors.add(f"{name} is a {type(function).__qualname__}: give a function")
-    # A metric by its name is a setting.
+    # A metric given by name is a setting.
     metric = [] if isinstance(given.get("metric"), str) else ["metric"]
     own = {"out", "config", "resume", "overwrite", "tokenizer", *_CALLBACKS, *metric}
     settings = _plain({name: value for name, value in given.items() if name not in own})
@@ -260,7 +260,7 @@ def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject:
             elif name in given:
                 settings[name] = memory.data(given[name], name, trains=name == "data")
         if len(errors.lines) > before:
-            # It was given, so it is not missing too; nothing is read of it.
+            # A placeholder, so that it is not reported as missing too; it is never read.
             settings[name] = name if name in (subject, "data") else None
             wrong.add(name)
     found = FromPython(staged=memory.staged, **functions)
@@ -271,7 +271,7 @@ def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject:
 
 
 def _only_known(given: Mapping[str, Any], options: Sequence[Option]) -> None:
-    """Refuse keywords that are no option."""
+    """Raise UserError for unknown keywords."""
     from stillery.jobs.config.other_names import not_a_setting
 
     known = [option.name for option in options]

@@ -1,4 +1,4 @@
-"""Tables given back in the kind that they were given in."""
+"""Results returned as the type of table that the input was: pandas, polars or pyarrow."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["like"]
 
 
 def like(given: Any, written: Path) -> Any:
-    """The table in a Parquet file, as what was given: of pandas with its index, of polars, or of pyarrow."""
+    """Return the table in a Parquet file in the type of the input: pandas with its index, polars, or pyarrow."""
     table = pq.read_table(written)
     library = library_of(given)
     if library == "pandas" and hasattr(given, "columns"):

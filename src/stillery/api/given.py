@@ -1,4 +1,4 @@
-"""Data and models in memory written to files, which the jobs read like any other; errors name what was given."""
+"""Saving of data and models in memory to files for the jobs; errors refer to the original arguments."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from stillery.progress import say, worded
 __all__ = ["Given", "given", "temporary_run"]
 
 _KEPT = "given"
-"""The folder of a run that data and models given in memory are kept in."""
+"""The subfolder of a run where data and models given in memory are saved."""
 
 
 class Given:
-    """Data and models given to one call, as paths, and what errors call them."""
+    """Data and models given to one call, as paths, with their names for error messages."""
 
     def __init__(self, folder: Path, out: Path | None = None) -> None:
-        """Files are written to `folder`; a run keeps them in its own, `out`."""
+        """Write files to `folder`; a run keeps them in its own folder, `out`."""
         self.folder, self.out = folder, out
         self.staged: dict[Path, Path] = {}
         self._names: dict[str, str] = {}
 
     def data(self, value: Any, name: str = "data", *, trains: bool = False) -> Any:
-        """A path to the data; what is no path is written to Parquet files. `trains` asks for a train split."""
+        """Return a path to the data, writing objects to Parquet files. `trains` requires a train split."""
         if value is None or isinstance(value, str):
             return value
         if isinstance(value, os.PathLike):
             return os.fspath(value)
-        # Not at the top: `import stillery` loads no pyarrow.
+        # Imported here, because `import stillery` must not load pyarrow.
         import pyarrow.parquet as pq
 
         from stillery.api.tables import as_table, splits_of
@@ -59,7 +59,7 @@ class Given:
         return self._stage(path, name)
 
     def model(self, value: Any, name: str, tokenizer: Any = None) -> Any:
-        """A path to, or the name of, the model; one in memory is saved with its tokenizer."""
+        """Return a path to, or the name of, the model; one in memory is saved with its tokenizer."""
         if isinstance(value, Result):
             value = value.out
         if value is None or isinstance(value, str | os.PathLike):
@@ -67,7 +67,7 @@ class Given:
                 raise UserError(f"tokenizer is for a {name} given as an object: a folder holds its own; leave it out")
             return value if value is None else os.fspath(value)
         if not _is_model(value) and _is_model(getattr(value, "model", None)):
-            # A pipeline or a trainer of transformers has both.
+            # A transformers pipeline or trainer has both.
             held = getattr(value, "processing_class", None) or getattr(value, "tokenizer", None)
             value, tokenizer = value.model, tokenizer or held
         if not _is_model(value):
@@ -98,9 +98,9 @@ class Given:
         return str(path)
 
     def said(self, line: str) -> str:
-        """A line about files as one about what was given."""
+        """Replace names of temporary files in a message by the arguments they come from."""
         for written, name in sorted(self._names.items(), key=lambda pair: len(pair[0]), reverse=True):
-            # A name may hold a backslash, which means something in a replacement.
+            # A backslash in a name is special in a replacement.
             literal = name.replace("\\", r"\\")
             line = re.sub(rf"(?<![\w/.-]){re.escape(written)}(?![\w/])", literal, line)
         return line
@@ -112,7 +112,7 @@ def _is_model(value: Any) -> bool:
 
 @contextmanager
 def given(out: Path | None = None) -> Iterator[Given]:
-    """Where data and models in memory are written while a job runs; its messages are about what was given."""
+    """Yield a temporary place for data and models in memory while a job runs; its messages name the arguments."""
     with tempfile.TemporaryDirectory(prefix="stillery-given-") as folder:
         found = Given(Path(folder).resolve(), out)
         try:
@@ -123,7 +123,7 @@ def given(out: Path | None = None) -> Iterator[Given]:
 
 
 def temporary_run(job: str) -> Path:
-    """A folder for a run that was given none; it is removed when the process ends."""
+    """Return a temporary folder for a run without `out`; it is removed when the process ends."""
     if int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise UserError("out is not given, and several processes train: give the folder that they share")
     folder = Path(tempfile.mkdtemp(prefix=f"stillery-{job}-"))

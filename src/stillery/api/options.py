@@ -1,4 +1,4 @@
-"""The options of each public function: what only Python has, and the settings of the command line."""
+"""The options of each public function: those available in Python only, and the settings of the command line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Signatures and docstrings of the public functions, made from the settings that the command line is made from."""
+"""Signatures and docstrings of the public functions, generated from the same settings as the command line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 @dataclass(frozen=True, kw_only=True)
 class Option:
-    """One keyword of a public function; its `type` is spelt as in a source file. `positional` ones come first."""
+    """A keyword of a public function; `type` is a type hint in source form. `positional` ones come first."""
 
     name: str
     type: str
@@ -34,7 +34,7 @@ class Option:
 
 
 def of_group(group: type) -> list[Option]:
-    """The settings of a group."""
+    """Return the settings of a group as options."""
     hints = typing.get_type_hints(group)
     return [
         Option(
@@ -51,9 +51,9 @@ def of_group(group: type) -> list[Option]:
 def options_of(
     *parts: Option | type, leave_out: Sequence[str] = (), inherited: Mapping[str, str] = MappingProxyType({})
 ) -> list[Option]:
-    """Options and the settings of groups, in the order of their headings; a later one of a name is left out.
+    """Return options and the settings of groups, in the order of their headings; the first of each name counts.
 
-    `inherited` are settings that the run of a model decides where they are not given, in words.
+    `inherited` describes, by name, settings that are inherited from the run of a model if not given.
     """
     found: dict[str, Option] = {}
     for part in parts:
@@ -66,7 +66,7 @@ def options_of(
 
 
 def _inherited(option: Option, words: str) -> Option:
-    """An option with what decides where it is not given."""
+    """Return an option with a description of its inherited default."""
     own = "" if option.default is None else f", else {option.default}"
     text = f"{option.help.partition('  [default:')[0]}  [default: {words}{own}]"
     kind = option.type if option.type.endswith("| None") else f"{option.type} | None"
@@ -74,7 +74,7 @@ def _inherited(option: Option, words: str) -> Option:
 
 
 def signature(options: Sequence[Option], returns: str) -> inspect.Signature:
-    """The signature of a function of these options, which are keywords unless they are positional."""
+    """Return the signature of a function with these options, which are keywords unless they are positional."""
     kinds = {True: inspect.Parameter.POSITIONAL_OR_KEYWORD, False: inspect.Parameter.KEYWORD_ONLY}
     parameters = [
         inspect.Parameter(
@@ -89,7 +89,7 @@ def signature(options: Sequence[Option], returns: str) -> inspect.Signature:
 
 
 def documentation(summary: str, options: Sequence[Option]) -> str:
-    """A docstring: what a function does, and its options under the headings of the command line's help."""
+    """Return a docstring: the summary, and the options under the headings of the command line's help."""
     lines = [inspect.cleandoc(summary)]
     for panel in Panel:
         of_panel = [option for option in options if option.panel is panel]
@@ -104,7 +104,7 @@ def documentation(summary: str, options: Sequence[Option]) -> str:
 
 
 def described(options: Sequence[Option], returns: str) -> Callable[[Function], Function]:
-    """Give a function of any keywords the signature and the docstring of these options."""
+    """Give a function with `**given` the signature and the docstring of these options."""
 
     def describe(function: Function) -> Function:
         function.__signature__ = signature(options, returns)  # type: ignore[attr-defined]
@@ -116,7 +116,7 @@ def described(options: Sequence[Option], returns: str) -> Callable[[Function], F
 
 
 def _spelt(hint: Any, *, optional: bool) -> str:
-    """A type as a source file spells it; layer numbers may come in any sequence."""
+    """Return a type hint in source form; layer numbers may be any sequence."""
     kinds = typing.get_args(hint) if isinstance(hint, types.UnionType) else (hint,)
     names = []
     for kind in kinds:
@@ -131,9 +131,9 @@ def _spelt(hint: Any, *, optional: bool) -> str:
 
 
 def _in_python(text: str) -> str:
-    """A help text with the names of keywords in place of options; commands in backquotes stay as they are."""
+    """Replace options in a help text by the names of keywords; commands in backquotes are unchanged."""
     pieces = text.split("`")
-    # What stands between backquotes is a command of the shell.
+    # Text between backquotes is a shell command.
     plain = [re.sub(r"--([a-z][a-z-]*)", lambda found: found[1].replace("-", "_"), piece) for piece in pieces[::2]]
     pieces[::2] = plain
     return "`".join(pieces)

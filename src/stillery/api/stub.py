@@ -1,4 +1,4 @@
-"""Writes the type stub of `stillery` from the signatures of its functions: `make stub`."""
+"""Generate the type stub of `stillery` from the signatures of its functions: `make stub`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from stillery.api import calls
 __all__ = ["STUB", "stub"]
 
 _OF_SEVERAL = ("evaluate", "score")
-"""Functions that give a dictionary for one model, and a comparison for several."""
+"""Functions that return a dictionary for one model, and a comparison for several."""
 
 STUB = Path(__file__).parent.parent / "__init__.pyi"
 
@@ -35,7 +35,7 @@ __all__ = {names}
 
 
 def stub() -> str:
-    """The text of the stub."""
+    """Return the text of the stub."""
     import stillery
 
     names = "[" + ", ".join(f'"{name}"' for name in stillery.__all__) + "]"
@@ -44,7 +44,7 @@ def stub() -> str:
 
 
 def _text(function: Callable[..., Any]) -> str:
-    """A function, twice where what it gives depends on whether it is given one model or several."""
+    """Return the stub of a function, overloaded if its return type differs for one and several models."""
     text = _function(function)
     if function.__name__ not in _OF_SEVERAL:
         return text
@@ -55,7 +55,7 @@ def _text(function: Callable[..., Any]) -> str:
 
 
 def _function(function: Callable[..., Any]) -> str:
-    """A function with its keywords, a line each, and its docstring."""
+    """Return the stub of a function with its keywords, one per line, and its docstring."""
     signature, lines, keywords = inspect.signature(function), [], False
     for parameter in signature.parameters.values():
         if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not keywords:

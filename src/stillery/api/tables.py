@@ -1,4 +1,4 @@
-"""Data in memory as Arrow tables, told apart by what it can do, so that no other library is imported for it."""
+"""Conversion of data in memory to Arrow tables, by duck typing, so that no other library is imported."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ KNOWN = (
 
 
 def library_of(data: Any) -> str:
-    """The package that a value's type comes from."""
+    """Return the package that defines a value's type."""
     return type(data).__module__.partition(".")[0]
 
 
 def is_table(data: Any) -> bool:
-    """Whether this is a table, and not a column or a single value."""
+    """Return whether this is a table, not a column or a single value."""
     if isinstance(data, pa.Table | pa.RecordBatch | Mapping):
         return True
     if isinstance(data, list | tuple):
@@ -35,7 +35,7 @@ def is_table(data: Any) -> bool:
 
 
 def splits_of(data: Any, name: str) -> dict[str, tuple[str, Any]] | None:
-    """The tables of a dict of splits by split, each with the name it was given by; None where this is no such dict."""
+    """Return the tables of a dict of splits by split, each with its given name; None if this is no such dict."""
     if not isinstance(data, Mapping):
         return None
     names = {word: split for split, words in SPLITS.items() for word in words}
@@ -56,7 +56,7 @@ def splits_of(data: Any, name: str) -> dict[str, tuple[str, Any]] | None:
 
 
 def as_table(data: Any, name: str) -> pa.Table:
-    """A table in memory as an Arrow table; `name` is what errors call it."""
+    """Convert a table in memory to an Arrow table; `name` is its name in errors."""
     table = _columns(data, name)
     if table.num_columns and not table.num_rows:
         raise UserError(f"{name} has no rows")
@@ -75,7 +75,7 @@ def _columns(data: Any, name: str) -> pa.Table:
     if hasattr(data, "column_names") and hasattr(data, "with_format"):
         if not hasattr(data, "__len__"):
             raise UserError(f"{name} is a streamed dataset, which cannot be split: load it without streaming")
-        # An Arrow view of exactly the rows that were selected, in their order.
+        # An Arrow view of exactly the selected rows, in their order.
         return data.with_format("arrow")[:]
     if hasattr(data, "columns") and hasattr(data, "iloc"):
         return _of_pandas(data, name)
@@ -103,7 +103,7 @@ def _of_pandas(data: Any, name: str) -> pa.Table:
 
 
 def _of_rows(rows: Sequence[Any], name: str) -> pa.Table:
-    """A table of a list of dicts, or of a list of texts."""
+    """Convert a list of dicts, or of texts, to a table."""
     if not rows:
         raise UserError(f"{name} has no rows")
     if all(isinstance(row, str) for row in rows):
@@ -129,7 +129,7 @@ def _of_columns(columns: Mapping[str, Any], name: str) -> pa.Table:
 
 
 def _array(values: Iterable[Any], column: str, name: str) -> Any:
-    """A column as an Arrow array; values of several kinds are an error that names the first row of another kind."""
+    """Convert a column to an Arrow array; raise UserError for mixed types, with the first row of each."""
     if isinstance(values, str | bytes) or not hasattr(values, "__iter__"):
         raise UserError(f"{name}: column {column!r} is a {type(values).__qualname__}, not a list of values")
     try:

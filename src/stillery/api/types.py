@@ -1,4 +1,4 @@
-"""The types of what the public functions are given; nothing is imported for them."""
+"""Types of the arguments of the public functions, defined without importing other libraries."""
 
 from __future__ import annotations
 

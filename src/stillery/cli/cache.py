@@ -1,4 +1,4 @@
-"""`stillery cache`."""
+"""The command `stillery cache`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stillery check`."""
+"""The command `stillery check`."""
 
 from __future__ import annotations
 

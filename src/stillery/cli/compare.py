@@ -1,4 +1,4 @@
-"""`stillery compare`."""
+"""The command `stillery compare`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stillery demo`."""
+"""The command `stillery demo`."""
 
 from __future__ import annotations
 

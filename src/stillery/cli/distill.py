@@ -1,4 +1,4 @@
-"""`stillery distill`."""
+"""The command `stillery distill`."""
 
 from __future__ import annotations
 

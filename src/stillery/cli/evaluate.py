@@ -1,4 +1,4 @@
-"""`stillery evaluate`."""
+"""The command `stillery evaluate`."""
 
 from __future__ import annotations
 

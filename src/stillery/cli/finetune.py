@@ -1,4 +1,4 @@
-"""`stillery finetune`."""
+"""The command `stillery finetune`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The message after Ctrl-C."""
+"""The message when a run is interrupted by Ctrl-C."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["interruptible"]
 
 @contextmanager
 def interruptible(out: Path, *, overwrite: bool = False) -> Iterator[None]:
-    """Stopped inside the block, a run ends with a line that says whether there is something to go on with.
+    """Turn Ctrl-C inside the block into an error line that reports whether the run can be resumed.
 
-    With `overwrite` that may be an earlier run, which this one has not replaced yet.
+    With `overwrite` the folder may still hold an earlier run, which this one has not replaced yet.
     """
     before = _written(out) if overwrite else None
     try:
@@ -29,7 +29,7 @@ def interruptible(out: Path, *, overwrite: bool = False) -> Iterator[None]:
 
 
 def _written(out: Path) -> tuple[int, int] | None:
-    """Which file a folder's run file is; None where there is none."""
+    """Return the identity of a folder's run file (inode and time); None if there is none."""
     try:
         found = (out / "run.toml").stat()
     except OSError:

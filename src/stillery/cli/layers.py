@@ -1,4 +1,4 @@
-"""`stillery layers`."""
+"""The command `stillery layers`."""
 
 from __future__ import annotations
 

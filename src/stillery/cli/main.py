@@ -31,12 +31,12 @@ from stillery.setting import option_name
 
 __all__ = ["app", "main"]
 
-# What a wrong command line raises; where its class lives depends on the version of typer.
+# The exception for a wrong command line; the module of its class depends on the version of typer.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
 _INTERRUPTED, _READER_GONE = 130, 141
 
 _SHORT = (methods, layers, cache)
-"""Commands that only print what they are asked for."""
+"""Commands that only print their result, and so have neither `--quiet` nor `--verbose`."""
 
 app = typer.Typer(
     name="stillery",
@@ -71,7 +71,7 @@ def _without_command(
 
 
 def _fail(lines: Sequence[str], code: int) -> NoReturn:
-    # In one write: the lines of several processes would run into each other otherwise.
+    # In one write, so that the lines of several processes do not mix.
     width = width_of(sys.stderr)
     sys.stderr.write("".join(f"{wrapped(f'stillery: {line}', width)}\n" for line in lines))
     sys.stderr.flush()
@@ -79,7 +79,7 @@ def _fail(lines: Sequence[str], code: int) -> NoReturn:
 
 
 def _usage(error: Any) -> str:
-    """The line of a wrong command; an option of another library leads to the one that is meant."""
+    """Return the error line of a wrong command line; for options of other libraries it names the one here."""
     option = getattr(error, "option_name", None) or ""
     name = option.lstrip("-").replace("-", "_")
     known = {each.name for each in error.ctx.command.params} if error.ctx is not None else set()
@@ -92,7 +92,7 @@ def _usage(error: Any) -> str:
 
 def main(arguments: list[str] | None = None) -> NoReturn:
     """Run the command line; bad input ends with one line per error and exit code 2, never with a traceback."""
-    # Bars and warnings of other libraries would break ours.
+    # Bars and warnings of other libraries would break our progress bars.
     os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
@@ -110,11 +110,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     except BrokenPipeError:
-        # The reader of our output went away, as `| head` does; what is still buffered has nowhere to go.
+        # The reader of our output closed the pipe, as `| head` does; buffered output has nowhere to go.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = _READER_GONE
     except OSError as error:
-        # What no job foresaw: a full disk, a name longer than the file system takes.
+        # System errors that no job handles: a full disk, a file name that is too long.
         place = f"{str(error.filename)[:200]}: " if error.filename else ""
         _fail([f"{place}{error.strerror or error}"], 2)
     if code == _INTERRUPTED:

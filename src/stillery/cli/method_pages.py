@@ -1,7 +1,7 @@
-"""Writes what the documents of methods and parts have from the code: `make docs`.
+"""Generate the sections of the method and part documents that come from the code: `make docs`.
 
-The list of parts, the table of methods, and each method's start, terms, options and defaults. A method that no page has
-yet gets a page of its own, to be filled in. All else on the pages is prose, and stays.
+These are the list of parts, the table of methods, and each method's initialisation, terms, options and defaults. A
+method without a page gets one, to be filled in. All other text on the pages is kept.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ Pages = dict[Path, str]
 
 
 def current() -> Pages:
-    """The pages as they are."""
+    """Return the current pages."""
     return {path: path.read_text(encoding="utf-8") for path in (DOCS / "methods.md", *(DOCS / "methods").glob("*.md"))}
 
 
 def written(pages: Pages) -> Pages:
-    """The pages with what they have from the code written again; a page for each file of methods that none is about."""
+    """Return the pages with their generated sections renewed, and new pages for files of methods without one."""
     known = {name: methods.describe(name) for name in methods.names()}
     pages = dict(pages)
     there = {found["name"] for page in pages.values() for found in _SECTION.finditer(page)}
@@ -52,14 +52,14 @@ def written(pages: Pages) -> Pages:
 
 
 def _section(text: str, method: dict[str, Any] | None) -> str:
-    """A method's section with its start and terms; that of a method that is no more goes."""
+    """Return a method's section with its initialisation and terms renewed; empty for a method that was removed."""
     return "" if method is None else _TERMS.sub(lambda _: "\n".join(start_and_terms(method)) + "\n", text)
 
 
 def _with_options(page: str, known: dict[str, dict[str, Any]]) -> str:
-    """A page with its tables of options; what an option does is prose, and stays."""
+    """Return a page with its tables of options renewed; the descriptions of options are kept."""
     named = {found["names"]: re.findall(r"`(.+?)`", found["names"]) for found in _OPTIONS.finditer(page)}
-    # An option stands in the table of all the methods that have it alike, or in that of one method alone.
+    # An option is in the shared table of the methods that have it with the same default, or in a method's own.
     placed: dict[str, set[str]] = {name: set() for names in named.values() for name in names}
 
     def table(found: re.Match[str]) -> str:
@@ -84,7 +84,7 @@ def _with_options(page: str, known: dict[str, dict[str, Any]]) -> str:
 
 
 def _cells(method: dict[str, Any], option: str) -> tuple[str, str] | None:
-    """An option's default and where that comes from; None of a method without it."""
+    """Return an option's default and its source; None for a method without the option."""
     if option not in method["options"]:
         return None
     return option_value(method["options"][option]), method["sources"][option]
@@ -96,7 +96,7 @@ def _row(method: dict[str, Any], option: str, what: str = "") -> str:
 
 
 def _add(pages: Pages, method: dict[str, Any]) -> None:
-    """Put a method on the page of its file, and that page into the list of families."""
+    """Add a method to the page of its file, and a new page to the list of families."""
     file = methods.find(method["name"]).function.__module__.rpartition(".")[2].replace("_", "-")
     path, families = DOCS / "methods" / f"{file}.md", DOCS / "methods.md"
     if path not in pages:
@@ -125,7 +125,7 @@ def _lines(*blocks: str) -> list[str]:
 
 
 def main() -> None:
-    """Write the pages that are no longer current, and say which."""
+    """Write the pages that are out of date, and print their paths."""
     before = current()
     for path, page in written(before).items():
         if before.get(path) != page:

@@ -1,4 +1,4 @@
-"""`stillery methods`."""
+"""The command `stillery methods`."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def methods(
 
 
 def _show_list() -> None:
-    """Every method in a line, those to try first at the top."""
+    """Print every method in a line, those to try first at the top."""
     from stillery.methods import listed
 
     found = listed()
@@ -75,7 +75,7 @@ _KINDS = {
 
 
 def _show_parts(*, as_json: bool) -> None:
-    """What each part says about itself, by the option that chooses it."""
+    """Print every part and its help text, by the option that selects it."""
     from stillery.cli.show import print_json
     from stillery.words import part_words
 
@@ -87,7 +87,7 @@ def _show_parts(*, as_json: bool) -> None:
 
 
 def parts_listed() -> str:
-    """Every part and its help text, by the option that chooses it."""
+    """Return every part and its help text, by the option that selects it."""
     from stillery.words import part_words
 
     lines = []
@@ -98,7 +98,7 @@ def parts_listed() -> str:
 
 
 def _parts(match: dict[str, Any]) -> str:
-    """A match in a line: what is compared, which layers, how."""
+    """Describe a match in a line: representation, pairing, distance, reduction and weight."""
     weight = match["weight"] if isinstance(match["weight"], str) else f"{match['weight']:g}"
     pieces = [match["represent"], match["pair"], match["combine"], match["flow"], match["judge"]]
     pieces += [] if match["judge"] else [match["project"], match["distance"]]
@@ -109,7 +109,7 @@ def _parts(match: dict[str, Any]) -> str:
 
 
 def _losses(stage: dict[str, Any]) -> dict[str, str]:
-    """The terms of a stage by name, each in a line."""
+    """Describe the loss terms of a stage by name, one line each."""
     lines = {}
     if stage["hard_weight"]:
         lines["hard"] = f"labels' loss, x {stage['hard_weight']:g}"
@@ -121,14 +121,14 @@ def _losses(stage: dict[str, Any]) -> dict[str, str]:
 
 
 def option_value(value: Any) -> str:
-    """The default of an option in words."""
+    """Return the default of an option as text."""
     if value is None:
         return "set by the others"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def method_table(described: list[dict[str, Any]]) -> str:
-    """Methods as a table: name, summary, paper."""
+    """Return a Markdown table of methods: name, summary, paper."""
     lines = ["| method | what it does | paper |", "|---|---|---|"]
     for one in described:
         summary, paper = (one[key].replace("|", "\\|") for key in ("summary", "paper"))
@@ -137,7 +137,7 @@ def method_table(described: list[dict[str, Any]]) -> str:
 
 
 def start_and_terms(method: dict[str, Any]) -> list[str]:
-    """How a method's student starts, and what its terms are, as lines of Markdown."""
+    """Return the initialisation of a method's student, and its loss terms, as lines of Markdown."""
     lines = [f"Student: starts {method['start']}; head `{method['head']}`. Terms:", ""]
     for stage in method["stages"]:
         share = f" ({stage['name']}, share {stage['share']:g})" if len(method["stages"]) > 1 else ""

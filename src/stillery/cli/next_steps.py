@@ -1,4 +1,4 @@
-"""What to run after a finished run, as commands to copy and paste."""
+"""Suggestions of what to run after a finished run, as commands to copy and paste."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 __all__ = ["next_commands", "show_next"]
 
-# The model's own run decides about these.
+# Inherited settings: the commands take them from the model's run.
 _INHERITED = {"max_length", "max_target_length", "prompt", "prefix"}
-# Of a run that is predicted with, only what says how its file is read.
+# For `stillery predict` only the options on how the file is read.
 _WRITTEN = {".csv", ".tsv", ".parquet", ".jsonl"}
 _TO_PREDICT = {"text", "text_pair", "encoding", "skip_empty", "source"}
 
 
 def next_commands(run: Finetune | Distill, result: Result) -> list[list[str]]:
-    """After fine-tuning: distil. After distilling: score beside the teacher, and predict the rows of the run's file."""
+    """Return the commands: distil after fine-tuning; after distilling, evaluate against the teacher, and predict."""
     read = _options(run.data, run.generation)
     search = _options(run.search)
     if isinstance(run, Finetune):
@@ -55,7 +55,7 @@ def show_next(run: Finetune | Distill, result: Result) -> None:
 
 
 def _options(*groups: DataSettings | GenerationSettings | SearchSettings, only: set[str] | None = None) -> list[str]:
-    """How the examples were read, as options: all that is not as usual."""
+    """Return the settings of groups as options, without those at their default and inherited ones."""
     words: list[str] = []
     for group in groups:
         for item in dataclasses.fields(group):
@@ -72,7 +72,7 @@ def _options(*groups: DataSettings | GenerationSettings | SearchSettings, only: 
 
 
 def _half_as_deep(result: Result) -> list[str]:
-    """A student of half the layers."""
+    """Return the options for a student with half the layers."""
     from stillery.models.family import sizes, stacks_of
     from stillery.models.load_model import read_config
 
@@ -84,7 +84,7 @@ def _half_as_deep(result: Result) -> list[str]:
 
 
 def _new(place: str) -> str:
-    """A name that is not taken: the same, or with a number behind it."""
+    """Return a path that does not exist yet: the same, or with a number appended."""
     path, number = Path(place), 2
     while path.exists():
         path = Path(place).with_name(f"{Path(place).stem}-{number}{Path(place).suffix}")

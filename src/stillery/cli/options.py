@@ -1,4 +1,4 @@
-"""Command-line options made from settings, so that each is declared once."""
+"""Command-line options generated from settings, so that each is declared once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ OWN_TASK = "; of a task new to it the task's"
 
 
 def as_trained_else(model: str, *, prefix: str = ", else the task's") -> dict[str, str]:
-    """The defaults of how texts are read, in words, where the run of a model decides before all else."""
+    """Describe the defaults of tokenisation settings that are inherited from a model's run."""
     first = f"as the {model} was trained"
     return {
         "max_length": f"{first}, else {DataSettings.max_length}",
@@ -34,12 +34,12 @@ def as_trained_else(model: str, *, prefix: str = ", else the task's") -> dict[st
 
 
 def as_searched() -> dict[str, str]:
-    """The defaults of a search, in words, where a model's run decides before all else."""
+    """Describe the defaults of decoding settings that are inherited from a model's run."""
     return {item.name: f"as in the model's run, else {_shown(item)}" for item in dataclasses.fields(SearchSettings)}
 
 
 def _layer_list(text: str, option: str) -> list[int]:
-    """Layer numbers from text such as 2,5,8."""
+    """Parse layer numbers from text such as 2,5,8."""
     try:
         return [int(item) for item in text.split(",")]
     except ValueError:
@@ -47,7 +47,7 @@ def _layer_list(text: str, option: str) -> list[int]:
 
 
 def method_options(given: Sequence[str]) -> dict[str, Any]:
-    """A method's own options from NAME=VALUE texts; a value that reads as a number or truth value is one.
+    """Parse a method's own options from NAME=VALUE texts; numbers and truth values are converted.
 
     >>> method_options(["layers=last", "layer-weight=10"])
     {'layers': 'last', 'layer_weight': 10}
@@ -74,7 +74,7 @@ def _shown(item: dataclasses.Field[Any]) -> str:
 
 
 def _annotation(item: dataclasses.Field[Any], hint: Any, default: str | None, panel: Panel, *, hidden: bool) -> Any:
-    """How typer sees one setting; every option defaults to None, which means not given."""
+    """Return the typer annotation of a setting; every option defaults to None, which means not given."""
     kind, flag, help_text = kind_of(hint), option_name(item.name), item.metadata["help"]
     if default is not None:
         help_text = f"{help_text.partition('  [default:')[0]}  [default: {default}]"
@@ -96,9 +96,9 @@ def with_settings(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for every setting of the groups; it receives those as its `settings` dictionary.
 
-    They stand where `settings` stands among the command's own options.
-    `defaults` are in words, for settings that something else than their group decides; `hidden` settings are not in the
-    help, because the command refuses them and says why.
+    The options are inserted at the position of `settings` among the command's own. `defaults` describes the defaults of
+    settings that are not decided by their group; `hidden` settings are not in the help, because the command refuses
+    them with an explanation.
     """
     hints = {group: typing.get_type_hints(group) for group in groups}
     annotations = {
@@ -123,7 +123,7 @@ def with_settings(
         ]
 
         def run(**given: Any) -> None:
-            # An option that may be given again is an empty list when it is not.
+            # A repeatable option that is not given is an empty list.
             said = {name: value for name in annotations if (value := given.pop(name)) not in (None, [])}
             said |= {name: _layer_list(said[name], option_name(name)) for name in lists if name in said}
             if "options" in said:

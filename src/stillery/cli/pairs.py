@@ -1,4 +1,4 @@
-"""`stillery pairs`."""
+"""The command `stillery pairs`."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def pairs(
 
 @dataclass(frozen=True, kw_only=True)
 class _Request:
-    """Whose layers are to be paired: a student and a teacher by their depths, or a teacher and a student of it."""
+    """The request of `stillery pairs`: student and teacher by their depths, or a teacher and a student of it."""
 
     asked: Any
     clock: Any
@@ -109,11 +109,11 @@ class _Request:
 
 
 Found = tuple[Any, dict[Any, tuple[int, int]], str]
-"""The recipe, the depths of student and teacher by stack, and which stacks the models have."""
+"""The recipe, the depths of student and teacher by stack, and the kind of stacks that the models have."""
 
 
 def _of_models(request: _Request) -> Found:
-    """The recipe for a teacher and a student of it."""
+    """Return the recipe, depths and kind for a teacher and a student of it."""
     from stillery.errors import UserError
     from stillery.jobs.config.settings import DataSettings, StudentSettings
     from stillery.jobs.model_pairs import meeting
@@ -138,7 +138,7 @@ def _of_models(request: _Request) -> Found:
 
 
 def _of_depths(request: _Request) -> Found:
-    """The same where only depths and a kind are given."""
+    """Return the recipe, depths and kind where only depths and a kind are given."""
     from stillery.errors import UserError
     from stillery.jobs.chosen_recipe import chosen_recipe
     from stillery.similarity_pairing import asks

@@ -1,7 +1,7 @@
-"""The help of a command: plain lines under headings, as wide as the terminal and at most 80 columns.
+"""Format the help of a command: plain lines under headings, as wide as the terminal and at most 80 columns.
 
-Options and commands say which heading they stand under where they are declared, as their `rich_help_panel`. Rich's
-own boxes are not used: their frames leave less room for text, and rich takes time to load.
+The heading of an option or command is declared with it, as its `rich_help_panel`. Rich's own boxes are not used: their
+frames leave less room for text, and rich takes time to load.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Row = tuple[str, str]
 
 
 class Commands(StrEnum):
-    """Under which heading a command stands, in this order."""
+    """The headings of commands in the help, in this order."""
 
     TRAIN = "Train"
     USE = "Score and use a model"
@@ -31,9 +31,9 @@ class Commands(StrEnum):
 
 
 def in_panels(items: Iterable[Any], *, rest: str) -> dict[str, list[Any]]:
-    """Options or commands by the heading they name, in the order of the headings.
+    """Group options or commands by their heading, in the order of the headings.
 
-    Those that name none, such as `--help`, end the last panel; where nothing names one, all stand under `rest`.
+    Those without one, such as `--help`, come last in the last panel; if none has a heading, all are under `rest`.
     """
     named: dict[StrEnum, list[Any]] = {}
     others = []
@@ -51,12 +51,12 @@ def in_panels(items: Iterable[Any], *, rest: str) -> dict[str, list[Any]]:
 
 
 def _place(panel: StrEnum) -> int:
-    """Where a heading stands among those it was declared with."""
+    """Return the index of a heading in its enumeration."""
     return list(type(panel).__members__.values()).index(panel)
 
 
 def _row(option: Any, context: Any, room: int) -> Row | None:
-    """An option and its help text; many words to choose from go into the text."""
+    """Return an option and its help text; a long list of choices is moved into the text."""
     record = option.get_help_record(context)
     if record is None:
         return None
@@ -91,7 +91,7 @@ def _write(formatter: Any, panels: Mapping[str, list[Row]]) -> None:
 
 
 def _options(command: Any, context: Any, formatter: Any) -> dict[str, list[Row]]:
-    """The rows of a command's arguments and options."""
+    """Return the rows of a command's arguments and options."""
     parameters, room = command.get_params(context), formatter.width - 2
     arguments = [each for each in parameters if each.param_type_name == "argument"]
     options = [each for each in parameters if each.param_type_name == "option"]
@@ -108,10 +108,10 @@ class Command(TyperCommand):
 
 
 class Group(TyperGroup):
-    """Commands whose help has them in panels, each with its whole first sentence."""
+    """A command group whose help lists its commands in panels, each with its whole first sentence."""
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
-        """Write the commands, then the options that are no command's."""
+        """Write the commands, then the options of the group itself."""
         found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         named = {id(command): name for name, command in found}
         panels = in_panels([command for _, command in found if command and not command.hidden], rest="Commands")

@@ -1,4 +1,4 @@
-"""`stillery predict`."""
+"""The command `stillery predict`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How results look on the terminal."""
+"""Printing of results on the terminal."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def print_json(value: Any, indent: int | None = 2) -> None:
 
 
 def load_line(folder: object, *, custom_head: bool = False, writes: str | None = None) -> str:
-    """The one line of Python that loads a model."""
+    """Return the line of Python that loads a model."""
     if writes is not None:
         kind = "Seq2SeqLM" if writes == "encoder-decoder" else "CausalLM"
         return f'AutoModelFor{kind}.from_pretrained("{folder}")'
@@ -42,8 +42,8 @@ def load_line(folder: object, *, custom_head: bool = False, writes: str | None =
 
 
 def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> None:
-    """Print an evaluation for a person; with `per_class` a line for each class too."""
-    # A finished run of before calls it a part.
+    """Print an evaluation as text; with `per_class` a line for each class too."""
+    # Runs of earlier versions call it a part.
     split = metrics.get("split", metrics.get("part"))
     show(f"{metrics['task']}: {metrics['examples']}{f' {split}' if split else ''} examples")
     for name, value in metrics["metrics"].items():
@@ -77,7 +77,7 @@ def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> N
 
 
 def _show_entities(metrics: Mapping[str, Any]) -> None:
-    """Print how well each type of entity is found, where words were tagged."""
+    """Print the scores of each entity type of a token classifier."""
     types = metrics.get("types", {})
     some = types if len(types) <= LISTED or verbosity() is Verbosity.VERBOSE else dict(list(types.items())[:LISTED])
     for name, one in some.items():
@@ -103,13 +103,13 @@ def _show_classes(classes: Mapping[str, Mapping[str, float]]) -> None:
 
 
 def _show_written(metrics: Mapping[str, Any]) -> None:
-    """Print how texts were searched for, how fast, and how many name no class or score, where a model wrote any."""
+    """Print decoding settings, generation speed, and how many texts name no class or score, for generated texts."""
     if "no_label" in metrics:
         teacher = f"   teacher {metrics['teacher_no_label']}" if "teacher_no_label" in metrics else ""
         scores = "pearson" in metrics["metrics"]
         what = "are no number, counted as 2.5" if scores else "name no class, counted as wrong"
         show(f"  texts that {what}: {metrics['no_label']}{teacher}")
-    # A run has measured both models alike, and says so at its end.
+    # A run measures both models under equal conditions, and prints their speed at its end.
     if "texts_per_second" in metrics and "texts_per_second" not in metrics.get("cost", {}):
         beside = metrics.get("teacher_texts_per_second")
         teacher = f"   teacher {beside:.2f}" if beside is not None else ""
@@ -119,7 +119,7 @@ def _show_written(metrics: Mapping[str, Any]) -> None:
 
 
 def _search(decoding: Mapping[str, Any]) -> str:
-    """How texts were searched for, as options: its beams and longest text, and all that is not as usual."""
+    """Return decoding settings as options: beams, maximum length, and all that are not at their default."""
     usual = dataclasses.asdict(SearchSettings())
     shown = {name: decoding[name] for name, value in usual.items() if decoding.get(name, value) != value}
     always = {name: decoding[name] for name in ("beams", "max_new_tokens")}
@@ -128,7 +128,7 @@ def _search(decoding: Mapping[str, Any]) -> str:
 
 
 def _show_training(training: Mapping[str, Any]) -> None:
-    """Print the main metric of what was chosen by, dev or held out, at the best and at the last scoring."""
+    """Print the main metric of the split that selects checkpoints, dev or held-out, at the best and last scoring."""
     best, last = training.get("dev_best"), training.get("dev_last")
     if best and last:
         name = next(iter(best))
@@ -139,7 +139,7 @@ def _show_training(training: Mapping[str, Any]) -> None:
 
 
 def show_comparison(found: Comparison, *, json: bool = False, out: Path | None = None) -> None:
-    """Print models side by side, and write them to a file."""
+    """Print a comparison of models, and write it to a file if requested."""
     if out is not None:
         from stillery.jobs.comparison.write import write_table
 
@@ -151,7 +151,7 @@ def show_comparison(found: Comparison, *, json: bool = False, out: Path | None =
 
 
 def show_result(result: Result, run: Finetune | Distill) -> None:
-    """Print what a run came to, where it is and what to run next, once however many processes ran it."""
+    """Print the result of a run, its folder and what to run next, on the main process only."""
     from accelerate import PartialState
 
     from stillery.cli.next_steps import show_next

@@ -1,4 +1,4 @@
-"""`stillery study`."""
+"""The command `stillery study`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`stillery tasks synth`."""
+"""The command `stillery tasks synth`."""
 
 from __future__ import annotations
 

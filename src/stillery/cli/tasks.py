@@ -1,4 +1,4 @@
-"""`stillery tasks`."""
+"""The command `stillery tasks`."""
 
 from __future__ import annotations
 

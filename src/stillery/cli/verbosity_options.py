@@ -1,4 +1,4 @@
-"""The options `--quiet` and `--verbose` of every command that works."""
+"""The options `--quiet` and `--verbose` of commands that run a job."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ _HELP = {
 
 
 def saying(command: Callable[..., None]) -> Callable[..., None]:
-    """Give a command both options; while it runs, messages and bars are what they ask for."""
+    """Give a command both options, which set the verbosity while it runs."""
     own = inspect.signature(command, eval_str=True).parameters
-    # Under one heading the options of a command without panels stay together.
+    # A command without panels keeps all its options under one heading.
     panel = Panel.OUTPUT if any(_has_panel(each.annotation) for each in own.values()) else None
     added = [
         inspect.Parameter(

@@ -1,1 +1,1 @@
-"""Models side by side: the table of several finished runs, or of models scored together, and how far they differ."""
+"""Comparison of models: a table of several finished runs, or of models scored together, with paired differences."""

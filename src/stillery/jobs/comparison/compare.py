@@ -1,4 +1,4 @@
-"""Compare finished runs, or models that were just scored: the same examples, one table, paired differences."""
+"""Compare finished runs, or models that were just scored, on the same examples: one table, paired differences."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stillery.jobs.comparison.result import Comparison, Difference
 __all__ = ["compare_models", "compare_runs"]
 
 _ROUNDED = 0.01
-"""Scores in metrics.json are rounded; what differs more is another score."""
+"""Tolerance for the rounding of scores in metrics.json."""
 
 
 def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: str | None = None) -> Comparison:
-    """Compare finished runs, and their teachers, by what is in their folders; no model is loaded.
+    """Compare finished runs, and their teachers, from the files in their folders; no model is loaded.
 
     Args:
         places: run folders.
-        baseline: the one that the others are compared with: a run folder, or the name of a row. By default the first
+        baseline: the model that the others are compared with: a run folder, or the name of a row. By default the first
             student.
         metric: one of the metrics of the runs; by default the first, which is the official one of a named task.
     """
@@ -46,7 +46,7 @@ def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: 
 
 
 def compare_models(models: Sequence[Model], *, baseline: int | None = None, metric: str | None = None) -> Comparison:
-    """Compare models that were scored on the same examples; `baseline` is the place of one of them."""
+    """Compare models that were scored on the same examples; `baseline` is the index of one of them."""
     place = baseline if baseline is not None else _first_student(models)
     base = models[place]
     for other in models:
@@ -56,7 +56,7 @@ def compare_models(models: Sequence[Model], *, baseline: int | None = None, metr
     ids = base.recorded.ids
     models = [dataclasses.replace(one, recorded=one.recorded.in_order_of(ids)) for one in models]
     metric = _metric(models, base, metric)
-    # A teacher of a run without labels has no score: agreement is with itself.
+    # The teacher of an unlabelled run has no score: its agreement would be with itself.
     scored = [one for one in models if metric in one.scores["metrics"]]
     found = _measures(scored, base, metric)
     differences = []
@@ -94,9 +94,9 @@ def _row(model: Model, metric: str) -> dict[str, Any]:
 
 
 def _with_teachers(runs: Sequence[Model]) -> list[Model]:
-    """The runs with their teachers before them, each once.
+    """Return the runs preceded by their teachers, each once.
 
-    A teacher that is named itself counts with its own scores, unless those are of other examples than its students'.
+    A teacher that is given as a run keeps its own scores, unless they are on other examples than its students'.
     """
     own_runs = {one.folder: one for one in runs}
     teachers: dict[str, Model] = {}
@@ -110,19 +110,19 @@ def _with_teachers(runs: Sequence[Model]) -> list[Model]:
 
 
 def _more(baseline: str | None, places: Sequence[str]) -> list[str]:
-    """The baseline, where it is a folder that is not among the runs."""
+    """Return the baseline, if it is a folder that is not among the runs, as a list."""
     if baseline is None or not Path(baseline).expanduser().is_dir():
         return []
     try:
         folder = str(run_folder(baseline).resolve())
     except UserError:
-        # A teacher that no run made is known from its students; what is neither is refused with the names there are.
+        # A teacher without a run is known from its students; anything else is refused later, with the valid names.
         return []
     return [folder] if folder not in [str(Path(place).expanduser().resolve()) for place in places] else []
 
 
 def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
-    """Which model is meant by the name of a row, or by a folder."""
+    """Return the index of the model given by the name of its row, or by a folder."""
     if baseline is None:
         return None
     names = [one.name for one in models]
@@ -136,7 +136,7 @@ def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
 
 
 def _first_student(models: Sequence[Model]) -> int:
-    """The first model with a teacher that is not a teacher of another one; else the first model."""
+    """Return the index of the first model that has a teacher and is not itself a teacher; else 0."""
     teachers = {one.folder for one in models if any(other.teacher and _is(one, other.teacher) for other in models)}
     students = [place for place, one in enumerate(models) if one.teacher is not None and one.folder not in teachers]
     return next(iter(students), 0)
@@ -148,7 +148,7 @@ def _is(model: Model, name: str) -> bool:
 
 
 def _apart(one: Model, other: Model) -> str | None:
-    """Why two models cannot be compared, None where they can be."""
+    """Return why two models cannot be compared; None if they can."""
     ours, theirs, both = one.recorded, other.recorded, f"{one.name or one.folder} and {other.name or other.folder}"
     if ours.does != theirs.does:
         return f"{both} cannot be compared: one {ours.does}, the other {theirs.does}"
@@ -182,7 +182,7 @@ def _same(one: pa.Array, other: pa.Array) -> bool:
 
 
 def _metric(models: Sequence[Model], base: Model, asked: str | None) -> str:
-    """The metric to compare: the one that is asked for, or the baseline's first that all have with an interval."""
+    """Return the metric to compare: the requested one, or the baseline's first that all have with an interval."""
     scored = [one for one in models if one.scores["metrics"]]
     shared = [name for name in base.scores["metrics"] if all(name in one.scores["metrics"] for one in scored)]
     bounded = [name for name in shared if any(name in one.scores["intervals"] for one in scored)]
@@ -201,9 +201,9 @@ def _metric(models: Sequence[Model], base: Model, asked: str | None) -> str:
 
 
 def _measures(models: Sequence[Model], base: Model, metric: str) -> list[Measure]:
-    """The metric of each model's predictions; empty where it does not follow from them.
+    """Return the metric of each model, recomputable from its predictions; empty if it cannot be recomputed.
 
-    It must come to what metrics.json says: else the two files are not of one scoring.
+    Its value must equal the one in metrics.json: else the two files are from different evaluations.
     """
     classes = list(base.scores.get("per_class", {}))
     possible = measures([one.recorded for one in models], metric, classes)
@@ -224,7 +224,7 @@ def _measures(models: Sequence[Model], base: Model, metric: str) -> list[Measure
 
 
 def _with_interval(model: Model, metric: str, measure: Measure | None) -> Model:
-    """The model with an interval of its metric, where its scores have none: those of a teacher beside a student."""
+    """Return the model with an interval of its metric added if missing, as for a teacher scored beside a student."""
     intervals = model.scores["intervals"]
     if measure is None or metric in intervals:
         return model

@@ -1,4 +1,4 @@
-"""What is known of a model that is compared: read from its run folder without loading it, or from its student's."""
+"""Records of models to compare, read from their run folder, or their student's, without loading the model."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ class Model:
     """A model with its scores, its predictions and its cost.
 
     Attributes:
-        place: the folder, or the name on the hub, as it was given.
-        folder: where that is; for a teacher that lies in no folder its name.
-        how: what made it, such as a method, and its depth.
-        scores: as `metrics.json` has them.
+        place: the folder, or the name on the hub, as given by the user.
+        folder: its resolved path; the name of a teacher that is not in a local folder.
+        how: how it was made, such as a method, and its depth.
+        scores: the contents of `metrics.json`.
         recorded: its predictions.
         facts: `layers`, `parameters`, `megabytes`, `latency_ms`, `texts_per_second` and `train_seconds`, where known.
         teacher: the folder or name of its teacher.
-        name: what it is called beside others.
+        name: its short name in the table.
     """
 
     place: str
@@ -44,18 +44,18 @@ class Model:
 
     @property
     def label(self) -> str:
-        """Its name, and what made it."""
+        """Its name, and how it was made."""
         return f"{self.name}: {self.how}" if self.how else self.name
 
     @property
     def scored_on(self) -> str:
-        """The examples that it was scored on, in words."""
+        """A description of the examples that it was scored on."""
         split = _split(self.scores)
         return f"{self.scores['task']}{f' ({split})' if split else ''}"
 
 
 def run_folder(place: str) -> Path:
-    """The run folder that is meant by a place: itself, or the one that a model's folder is in."""
+    """Return the run folder for a path: the path itself, or the run that a model's folder is in."""
     path = Path(place).expanduser()
     try:
         if path.is_file():
@@ -76,7 +76,7 @@ def run_folder(place: str) -> Path:
 
 
 def read_run(place: str) -> Model:
-    """A finished run."""
+    """Read a finished run from its folder."""
     folder = run_folder(place)
     scores = _scores(folder)
     values = read_toml(folder / "run.toml") if (folder / "run.toml").is_file() else {}
@@ -95,7 +95,7 @@ def read_run(place: str) -> Model:
 
 
 def teacher_of(student: Model) -> Model | None:
-    """A student's teacher, as it was scored beside it; None where its run has no predictions of it."""
+    """Return a student's teacher as scored beside it; None if the run has no predictions of the teacher."""
     if student.teacher is None or student.recorded.teacher is None:
         return None
     scores, cost = student.scores, student.scores.get("cost", {})
@@ -116,27 +116,27 @@ def teacher_of(student: Model) -> Model | None:
 
 
 def run_around(path: Path) -> Path:
-    """The run folder that a model's folder is in, or its own."""
+    """Return the run folder that a model's folder is in, or the model's folder itself."""
     return run_in(str(path.resolve())) or path.resolve()
 
 
 def _of_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The cost of a model in a folder, as far as its files say it, and the settings of its run."""
+    """Return the cost of a model in a folder, as far as recorded in its files, and the settings of its run."""
     try:
         return _facts(folder, _scores(folder)), read_toml(folder / "run.toml")
     except UserError:
-        # A model that no run made, or one whose run is damaged: its scores are known from its student.
+        # A model without a run, or with a damaged one: its scores are known from its student.
         return {"layers": _depth(_config(folder)), "megabytes": _megabytes(folder)}, {}
 
 
 def named(models: Sequence[Model]) -> list[Model]:
-    """The models with the shortest ends of their folders that tell them apart as their names."""
+    """Return the models, named by the shortest unique suffixes of their folders."""
     names = _short_names([one.folder for one in models])
     return [replace(one, name=name) for one, name in zip(models, names, strict=True)]
 
 
 def _short_names(folders: Sequence[str]) -> list[str]:
-    """The shortest ends of paths that tell them apart.
+    """Return the shortest unique suffixes of paths.
 
     >>> _short_names(["/runs/a/small", "/runs/b/small", "/runs/teacher"])
     ['a/small', 'b/small', 'teacher']
@@ -155,7 +155,7 @@ def _short_names(folders: Sequence[str]) -> list[str]:
 
 
 def _depth(config: Mapping[str, Any]) -> str | None:
-    """How many layers a model has by its config.json: `6`, or `3+1` of an encoder and a decoder."""
+    """Return the number of layers by config.json: `6`, or `3+1` for encoder and decoder."""
     generator = GENERATORS.get(config.get("model_type", ""))
     if generator is None:
         names = ["num_hidden_layers" if "num_hidden_layers" in config else "n_layers"]
@@ -166,7 +166,7 @@ def _depth(config: Mapping[str, Any]) -> str | None:
 
 
 def how(values: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
-    """What made a model by the settings of its run, if a run made it, and how deep it is."""
+    """Return how a model was made, from the settings of its run if it has one, and its depth."""
     method = values.get("recipe") or values.get("method")
     made = {"distill": method, "finetune": "fine-tuned"}.get(values.get("job", ""))
     layers = facts.get("layers")
@@ -175,7 +175,7 @@ def how(values: Mapping[str, Any], facts: Mapping[str, Any]) -> str:
 
 
 def train_seconds(folder: Path) -> float | None:
-    """How long a run trained, where its folder says so."""
+    """Return the training time of a run in seconds, if recorded in its folder."""
     try:
         found = _facts(folder, _scores(folder))["train_seconds"]
     except UserError:
@@ -184,7 +184,7 @@ def train_seconds(folder: Path) -> float | None:
 
 
 def _scores(folder: Path) -> dict[str, Any]:
-    """A run's metrics.json, with everything that is needed of it there."""
+    """Read a run's metrics.json; raise UserError if a required key is missing."""
     file = folder / "metrics.json"
     try:
         found = read_metrics(folder)
@@ -209,7 +209,7 @@ def _facts(folder: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _config(folder: Path) -> dict[str, Any]:
-    """The config.json of a model or a run; empty where it cannot be read."""
+    """Read the config.json of a model or a run; empty if it cannot be read."""
     try:
         found = json.loads(((model_in(folder) or folder) / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -218,12 +218,12 @@ def _config(folder: Path) -> dict[str, Any]:
 
 
 def _megabytes(folder: Path) -> float | None:
-    """The size of the weights in a model's folder, in 10^6 bytes."""
+    """Return the size of the weights in a model's folder, in 10^6 bytes."""
     sizes = [file.stat().st_size for file in folder.glob("*.safetensors")]
     return sum(sizes) / 1e6 if sizes else None
 
 
 def _split(scores: Mapping[str, Any]) -> str | None:
-    """The split that was scored; a finished run of before calls it a part."""
+    """Return the split that was scored; runs of earlier versions call it a part."""
     found = scores.get("split", scores.get("part"))
     return found if isinstance(found, str) else None

@@ -1,4 +1,4 @@
-"""A comparison of models: the table, the differences, and what they do and do not show."""
+"""The result of a comparison of models: table, paired differences, and a summary of what they show."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stillery.evaluation.table import cells, heads, notes, table
 __all__ = ["Comparison", "Difference"]
 
 _FEW = 10
-"""Fewer examples than this tell nothing: a resample of so few hardly differs from another."""
+"""Minimum number of examples for conclusions: bootstrap resamples of fewer hardly differ from each other."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,19 +33,19 @@ class Difference:
 
 @dataclass(frozen=True, kw_only=True, repr=False)
 class Comparison:
-    """Models scored on the same examples: a row for each, and how far each is from one of them, the baseline.
+    """Models scored on the same examples: a row for each, and the difference of each from one of them, the baseline.
 
-    Printed, or at the end of a notebook's cell, it shows the table.
+    It prints as a table, also as the result of a notebook cell.
 
     Attributes:
         task: the data they were scored on.
-        split: which split of it; None of a whole file.
-        examples: how many examples.
+        split: the name of the split; None for a whole file.
+        examples: the number of examples.
         metric: the metric that is compared.
         baseline: the name of the model that the others are compared with.
-        rows: for each model its `name`, what it is (`how`), `folder`, size, speed and score.
+        rows: for each model its `name`, its description (`how`), `folder`, size, speed and score.
         differences: the metric of each other model minus the baseline's.
-        note: why there are no differences, where there are none.
+        note: the reason why there are no differences, if there are none.
     """
 
     task: str
@@ -59,7 +59,7 @@ class Comparison:
 
     @property
     def summary(self) -> list[str]:
-        """What the differences show, in sentences, and what they leave open."""
+        """Sentences on what the differences show, and on their limits."""
         if self.note is not None or not self.differences:
             return [self.note] if self.note is not None else []
         scored = f"{self.examples} {f'{self.split} ' if self.split else ''}examples"
@@ -84,7 +84,7 @@ class Comparison:
         return [f"On these {scored} {'; '.join(said)}.", f"{limits}."]
 
     def text(self, width: int = 80) -> str:
-        """The table, the differences and what they show, for a terminal of that width."""
+        """Return the table, the differences and their summary, for a terminal of that width."""
         from rich.console import Console
 
         paper = StringIO()
@@ -93,7 +93,7 @@ class Comparison:
         return "\n".join([*lines, *self.lines(width)])
 
     def lines(self, width: int = 80) -> list[str]:
-        """The differences, and what they show."""
+        """Return the differences and their summary as lines."""
         import textwrap
 
         found = []
@@ -108,7 +108,7 @@ class Comparison:
         return [*found, *summary]
 
     def to_dict(self) -> dict[str, Any]:
-        """The same as JSON has it."""
+        """Return the comparison as a JSON-compatible dictionary."""
         return {
             "task": self.task,
             "split": self.split,
@@ -121,7 +121,7 @@ class Comparison:
         }
 
     def records(self) -> list[dict[str, Any]]:
-        """A flat row for each model, with its difference, as a table in a file has it."""
+        """Return a flat row for each model, with its difference, for tabular files."""
         apart = {one.model: one for one in self.differences}
         found = []
         for row in self.rows:
@@ -135,7 +135,7 @@ class Comparison:
         return found
 
     def markdown(self) -> str:
-        """The same as a table in Markdown."""
+        """Return the comparison as a table in Markdown."""
         differs = f"minus {self.baseline}"
         names = [*heads(self._named()), differs]
         lines = [names, ["---", *["---:"] * (len(names) - 1)], *self._with_differences()]
@@ -146,7 +146,7 @@ class Comparison:
         return self.text()
 
     def _repr_html_(self) -> str:
-        """The same for a notebook."""
+        """Return the comparison as HTML for a notebook."""
         names = [*heads(self._named()), f"minus {self.baseline}"]
         head = "".join(f"<th style='text-align:left'>{html.escape(name)}</th>" for name in names)
         body = "".join(
@@ -157,13 +157,13 @@ class Comparison:
         return f"<table><tr>{head}</tr>{body}</table><p>{html.escape(notes(self.rows))}{said}</p>"
 
     def _named(self) -> list[dict[str, Any]]:
-        """The rows as the table shows them: a name with what the model is."""
+        """Return the rows as shown in the table: each name with the model's description."""
         return [
             dict(row) | {"name": f"{row['name']}: {row['how']}" if row["how"] else row["name"]} for row in self.rows
         ]
 
     def _with_differences(self) -> list[list[str]]:
-        """The cells of each row, and its difference behind them."""
+        """Return the cells of each row, followed by its difference."""
         apart = {
             one.model: f"{one.value:+.2f} ({one.interval[0]:+.2f} to {one.interval[1]:+.2f})"
             for one in self.differences

@@ -38,14 +38,14 @@ __all__ = ["Several", "compare_scored", "refuse_for_several"]
 
 @dataclass(frozen=True, kw_only=True)
 class Several:
-    """Models that are to be scored on the same data.
+    """A request to score several models on the same data.
 
     Attributes:
-        models: model folders, run folders, or names on the hub, and how each reads the data.
-        against: a teacher, and how it reads; its agreement with each of the others is scored.
-        split: which split; None of a whole file, else test, or dev.
-        batch_size: examples at a time.
-        metric: a metric of the user's own, given in Python.
+        models: model folders, run folders, or names on the hub, and the input settings of each.
+        against: a teacher, and its input settings; its agreement with each of the others is scored.
+        split: the name of the split; None for a whole file, else test, or dev.
+        batch_size: the number of examples per batch.
+        metric: a user-defined metric, given in Python.
     """
 
     models: Sequence[tuple[str, InputSettings]]
@@ -58,7 +58,7 @@ class Several:
     def of(
         cls, models: Sequence[str], against: str | None, settings: Mapping[str, Any], named: Named = str, **more: Any
     ) -> Several:
-        """Models with the settings that are given for all; each reads as its own run did where these are silent."""
+        """Build from the settings given for all models; each inherits the others from its own run."""
         names = [name for name in dict.fromkeys(models) if name != against]
         if len(names) + (against is not None) < 2 or not names:
             raise UserError(f"{models[0]} is one model named twice: name another to compare it with")
@@ -69,7 +69,7 @@ class Several:
 
 
 def refuse_for_several(**given: Any) -> None:
-    """Refuse what is for one model alone."""
+    """Raise UserError for options that apply to a single model only."""
     for name, value in given.items():
         if value is not None:
             raise UserError(f"{option_name(name)} is for one model: leave it out, or name only one")
@@ -77,7 +77,7 @@ def refuse_for_several(**given: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Ready:
-    """The models loaded and checked; the last reader is the teacher's, where there is one."""
+    """The models, loaded and checked; the last reader is the teacher's, if there is one."""
 
     kind: Kind
     scoring: Scoring
@@ -85,7 +85,7 @@ class _Ready:
 
 
 def compare_scored(asked: Several) -> Comparison:
-    """Score models on the same examples; the first one is what the others are compared with."""
+    """Score models on the same examples, and compare them with the first one."""
     ready = _ready(asked)
     scored, readers = ready.scoring.scored, ready.readers
     for note in dict.fromkeys([*ready.scoring.notes, *(note for one in readers for note in one.encoding.notes)]):
@@ -151,7 +151,7 @@ def _ready(asked: Several) -> _Ready:
 
 
 def _scores(asked: Several, kind: Kind, scored: Scored, ours: Answers, theirs: Answers | None) -> dict[str, Any]:
-    """A model's metrics, and its agreement with the teacher."""
+    """Return a model's metrics, and its agreement with the teacher."""
     teacher = None if theirs is ours else theirs
     found = with_metrics(asked.metric, kind, scored, (ours, teacher), kind.evaluation(scored, ours, teacher))
     return found if scored.split is None else found | {"split": scored.split}
@@ -166,7 +166,7 @@ def _model(
     speed: Mapping[str, Any],
     teacher: str | None,
 ) -> Model:
-    """A model as one that is compared: its predictions go through a file, as those of a finished run do."""
+    """Return a scored model as a record to compare; predictions go through a file, like those of a finished run."""
     name, model = reader.loaded.name, reader.loaded.model
     with tempfile.TemporaryDirectory(prefix="stillery-scored-") as folder:
         file = Path(folder) / "predictions.parquet"

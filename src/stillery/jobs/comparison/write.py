@@ -1,4 +1,4 @@
-"""A comparison as a file: a table in Markdown, or rows in any format that is written."""
+"""Write a comparison to a file: a table in Markdown, or rows in any supported output format."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["check_table", "write_table"]
 
 
 def check_table(path: Path) -> None:
-    """Refuse a file that cannot be written."""
+    """Raise UserError if the file cannot be written."""
     if not _is_markdown(path):
         check_file(path, "--out")
     elif path.is_dir() or not path.parent.is_dir():
@@ -22,7 +22,7 @@ def check_table(path: Path) -> None:
 
 
 def write_table(path: Path, found: Comparison) -> None:
-    """Write the table, whole or not at all."""
+    """Write the table atomically."""
     if not _is_markdown(path):
         rows = found.records()
         with write_rows(path, list(rows[0])) as writer:

@@ -1,1 +1,1 @@
-"""The kinds of models: one module for each, with a `KIND` that says all that is special about it."""
+"""The kinds of models: one module or package each, whose `KIND` holds everything specific to it."""

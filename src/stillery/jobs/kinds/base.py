@@ -1,7 +1,7 @@
-"""The contract of a kind of model: which settings it takes, how it reads, builds, trains on, scores and finishes.
+"""Interface of a kind of model: its settings, and how it reads data, builds students, trains, scores and finishes.
 
-A kind is a module or package in this folder that has a `KIND`; `stillery.jobs.kinds.find` finds it by itself. Nothing
-else in `jobs` asks which kind a model is of: the jobs (prepare, run, finish, evaluate, predict) call these functions.
+A kind is a module or package in this folder that defines `KIND`; `stillery.jobs.kinds.find` discovers it. Nothing else
+in `jobs` depends on the kind of a model: the jobs (prepare, run, finish, evaluate, predict) call these functions.
 """
 
 from __future__ import annotations
@@ -59,22 +59,22 @@ class MakeStudent(Protocol):
     def __call__(
         self, settings: StudentSettings, teacher: Loaded, seed: int, calibration: Calibration | None
     ) -> tuple[Student, StudentSettings]:
-        """A student, and its settings with all that was left open decided."""
+        """Return a student, and its settings with every open choice filled in."""
 
 
 Answers = Any
-"""What a model answers for the examples of a split: logits, or generated texts; each kind has its own type."""
+"""A model's outputs for the examples of a split: logits, or generated texts; each kind has its own type."""
 
 Run = Finetune | Distill
 
 
 @dataclass(frozen=True, kw_only=True)
 class Refusal:
-    """Settings that mean nothing to a kind of model, and the line that says so.
+    """Settings that do not apply to a kind of model, and their error message.
 
     Attributes:
         names: the settings.
-        line: what is said; `{option}` stands for the setting's option.
+        line: the message; `{option}` stands for the setting's option.
     """
 
     names: tuple[str, ...]
@@ -87,11 +87,11 @@ class Scored:
 
     Attributes:
         task: the name of the task, file or folder.
-        split: which split of it; None of a whole file.
+        split: the name of the split; None for a whole file.
         examples: the examples.
-        gold: their right labels; None where the split has none, or what is right is a text.
+        gold: their gold labels; None for an unlabelled split, or where the references are texts.
         labels: the classes that are scored; None where there are none.
-        metrics: what a named task is measured by; None for what the kind measures otherwise.
+        metrics: the metrics of a named task; None for the kind's default metrics.
         words: where classes are generated as text, the word for each.
     """
 
@@ -106,10 +106,10 @@ class Scored:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Read:
-    """The splits of a run as they were read: examples of train, dev and test, and those that models are scored on.
+    """The splits of a run: examples of train, dev and test, and those that models are scored on.
 
-    `scored` has dev, test where there is one that can be scored, and further splits of a task by name. With `--holdout`
-    the part of train that is held out stands in the place of dev, and what is reported in that of test.
+    `scored` has dev, test where it can be scored, and further splits of a task by name. With `--holdout` the held-out
+    part of train takes the place of dev, and the split that is reported that of test.
     """
 
     splits: Any
@@ -118,9 +118,9 @@ class Read:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Scoring:
-    """What `stillery evaluate` scores a model on: the split, further ones of the task, and notes about them.
+    """The splits that `stillery evaluate` scores a model on: the main one, further ones of the task, and notes.
 
-    `groups` has for each class the outputs of the model that mean it, None where outputs and classes are the same.
+    `groups` maps each class to the model's outputs for it; None where outputs and classes are the same.
     """
 
     scored: Scored
@@ -130,28 +130,28 @@ class Scoring:
 
 
 class Encoding(Protocol):
-    """How examples become the inputs of a model; a kind's own holds what else is asked of the model too."""
+    """The conversion of examples to model inputs; each kind's own class may hold more, such as decoding settings."""
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest input."""
+        """The maximum input length in tokens."""
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """Lines about it for the user, such as that texts are cut."""
+        """Messages for the user, such as that texts are truncated."""
 
     def settings(self) -> dict[str, Any]:
-        """The same as settings, by name: to say in which of them two models differ."""
+        """Return the encoding as settings by name, to report in which of them two models differ."""
 
     def data(self, examples: Any, tokenizer: PreTrainedTokenizerBase, split: str) -> Trainable:
-        """Examples with their tokens, from the cache when they are there; says how many were cut (`jobs.cut_texts`)."""
+        """Return tokenised examples, cached if possible; reports how many were truncated (`jobs.cut_texts`)."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reader:
-    """A model that answers, its tokenizer, and how it reads.
+    """A model for inference with its tokenizer, encoding and batch size.
 
-    `cached` lets the answers of a teacher be read from the cache, where an earlier run has kept them.
+    With `cached` a teacher's outputs are read from the cache where an earlier run has stored them.
     """
 
     loaded: Loaded
@@ -163,14 +163,14 @@ class Reader:
 
 @dataclass(frozen=True, kw_only=True)
 class Finishing:
-    """What only one kind has to say when a run is finished.
+    """The part of a finished run's outputs that is specific to a kind of model.
 
     Attributes:
         metrics: keys of `metrics.json` beside the scores.
-        cost: what it costs to run beside what is measured of every kind.
+        cost: inference costs beside those measured for every kind.
         card: fields of the model card's facts.
-        ends: the tokens at which generation stops, which are exported with the model.
-        one_answer: what is wrong with a model that gives everything one answer; said where no guard has said it.
+        ends: the end-of-sequence tokens, which are exported with the model.
+        one_answer: the warning about a model with constant predictions; shown unless a guard has shown it already.
     """
 
     metrics: Mapping[str, Any] = field(default_factory=dict)
@@ -182,13 +182,13 @@ class Finishing:
 
 @dataclass(frozen=True, kw_only=True)
 class Predicting:
-    """How `stillery predict` adds a model's answers to the rows of a file.
+    """The functions by which `stillery predict` adds a model's predictions to the rows of a file.
 
     Attributes:
-        open: looks through a file; the columns are named by the settings of `InputSettings.data` and `.generation`.
+        open: opens a file; its columns are named by the settings of `InputSettings.data` and `.generation`.
         columns: the names of the columns that are added.
-        rows: the values of those columns for a batch of rows, and how many of its texts were cut.
-        at_once: how many rows are read at a time, of the model's batch size.
+        rows: the values of those columns for a batch of rows, and how many of its texts were truncated.
+        at_once: the number of rows to read at a time, for the model's batch size.
         verb: what the model does, for the progress bar.
         noun: what its inputs are called.
     """
@@ -223,144 +223,144 @@ def _none(*_: Any) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class Kind:
-    """One kind of model: everything that the jobs ask about it."""
+    """A kind of model, such as classifiers: all the functions and settings of it that the jobs use."""
 
     name: str
-    """As in `classification`."""
+    """The name, such as `classification`."""
 
     layouts: tuple[str, ...]
-    """Which stacks such a model has: `encoder`, `encoder-decoder`, `decoder` (`stillery.models.family.kind_of`)."""
+    """The stacks such a model may have: `encoder`, `encoder-decoder`, `decoder` (`stillery.models.family.kind_of`)."""
 
     heads: tuple[str, ...] = ()
-    """How the class names of its trained models end in config.json (`architectures`), such as ForTokenClassification.
+    """Suffixes of its trained models' class names in config.json (`architectures`), such as ForTokenClassification.
 
-    Of several kinds with the same layout the one whose head a model has is meant; the one without `heads` is meant
-    where no other is."""
+    Among kinds with the same layout the one whose head the model has is chosen; the one without `heads` is the
+    default."""
 
     meant: Callable[[DataSettings], bool] = _never
-    """Whether the data that is asked for can only be this kind's, so that a base encoder is to become one."""
+    """Whether the given data fits this kind only, so that a base encoder is fine-tuned to be one."""
 
     start: str = DEFAULT_START
-    """Where a student's weights come from if neither user nor method says."""
+    """The initialisation of a student where neither the user nor the method sets it."""
 
     refuses: tuple[Refusal, ...] = ()
-    """Settings of other kinds, and what is said about them."""
+    """Settings of other kinds, with their error messages."""
 
     # Models
 
     load: Callable[[str], Loaded]
-    """A trained model with its head, by name."""
+    """Load a trained model with its head, by name."""
 
     load_base: Callable[[str, Read | None, int], Loaded]
-    """A pretrained model to fine-tune on what was read (None if that failed); what is new is drawn with the seed."""
+    """Load a pretrained model to fine-tune on the splits (None if reading failed); the seed initialises new weights."""
 
     load_for_layers: Callable[[str, Loaded | None], Loaded]
-    """A teacher of the hidden-state stage, which needs no head but the tokens of the teacher (None if that failed)."""
+    """Load a teacher of the hidden-state stage: it needs no head, but the teacher's tokens (None if loading failed)."""
 
     make_student: MakeStudent
-    """A student of a teacher, drawn with a seed, and its settings with depth and all that was left open decided.
+    """Build a student of a teacher, seeded, and its settings with its depth and every open choice filled in.
 
-    Without a calibration nothing can be measured: the student is then only good to be checked."""
+    Without a calibration nothing can be measured: the student then serves for checks only."""
 
     # Data
 
     read: Callable[[InputSettings, Loaded | None], Read]
-    """The splits of a run, in the teacher's labels where it has any."""
+    """Read the splits of a run, with the teacher's labels where it has any."""
 
     read_texts: Callable[[InputSettings], Any]
-    """Examples of the hidden-state stage, which need no labels."""
+    """Read examples of the hidden-state stage, which need no labels."""
 
     read_to_score: Callable[[InputSettings, Loaded, str | None], Scoring]
-    """What a model is scored on: the split of that name, or the usual one."""
+    """Read the split to score a model on: the one of that name, or the default one."""
 
     under: Callable[[ConditionSettings, Read], tuple[Read, dict[str, Any]]]
-    """The training split drawn and changed as the conditions say, and a record of it."""
+    """Subsample and corrupt the training split as the conditions specify; returns the splits and a record."""
 
     to_select: Callable[[Read, Any, str], Scored] = _like_dev
-    """Training examples that are held out, as models are scored on them to choose between their weights."""
+    """Turn held-out training examples into a split to select checkpoints by."""
 
     measured: Callable[[Read, Training], Read] = _as_it_is
-    """The splits with the metric first that is to decide; checks that the training settings go with the labels."""
+    """Put the metric that selects checkpoints first; checks that the training settings fit the labels."""
 
     summary: Callable[[Read], str]
-    """What is to be learnt, in words."""
+    """Describe the task to learn, in words."""
 
     calibration: Callable[[Any, Loaded, InputSettings], Calibration]
-    """Training examples on which it is measured what of a model matters, or which layers are alike."""
+    """Calibration examples of the training split, to measure importance and the similarity of layers."""
 
-    # How texts become tensors
+    # Encoding
 
     inherit: Callable[[Asked[Any], ErrorList], tuple[Any, tuple[str, ...]]] = _nothing_inherited
-    """The run with the settings that its teacher or model was trained with, where none are given; and notes."""
+    """Inherit settings that are not given from the training run of the teacher or model; returns the run and notes."""
 
     encoding: Callable[[InputSettings, Sequence[PreTrainedConfig], PreTrainedTokenizerBase], Any]
-    """How examples are read, within what all of these models have positions for."""
+    """Build the encoding, within the position limits of all of these models."""
 
     written_out: Callable[[Any, Any], Any] = _as_it_is
-    """The run with the settings that its encoding comes to, whatever defaults should later be."""
+    """Record the resolved encoding in the run's settings, so that later changes of defaults do not affect it."""
 
     # Method
 
     method: Callable[[Distill, Loaded | None], Distill] = _as_it_is
-    """The run with what suits the kind or the teacher's family in its method, where nothing else is said."""
+    """Set the method's defaults for the kind or the teacher's family, where the user gives none."""
 
     recipe: Callable[[Any, Distill, Loaded], Any] = _as_it_is
-    """The recipe as models of this kind are trained with it."""
+    """Adapt the recipe to models of this kind."""
 
     checks: tuple[Check, ...] = ()
-    """Checks of a distillation that only this kind has."""
+    """Distillation checks specific to this kind."""
 
     policy: Callable[[Distill, PreTrainedModel, Loaded, Any], OnPolicy | None] = _none
-    """How a student generates its own targets during training."""
+    """Settings by which a student generates its own targets during training (on-policy); None without."""
 
     # Training
 
     outputs: Callable[[Read], Outputs]
-    """What the losses take the model's outputs for."""
+    """The type of the model's outputs for the losses: classes, labels, a score, tokens or tags."""
 
     class_weights: Callable[[Read, Training], torch.Tensor | None] = _none
-    """What the labels' loss of each class is multiplied by; None where all count alike."""
+    """The weight of each class in the label loss; None for equal weights."""
 
     rewrite: Callable[[Prepared], tuple[Trainable, dict[str, Any]] | None] = _none
-    """Training data with other targets than those that were read, and a record for metrics.json."""
+    """Training data with targets other than those of the file, and a record for metrics.json."""
 
     scorer: Callable[[Prepared, Data], Callable[[PreTrainedModel], Mapping[str, float]]]
-    """What scores a student on the dev split during training; the first score decides."""
+    """Build the function that scores a student on the dev split during training; its first score selects."""
 
     # Scoring
 
     batch_size: Callable[[Training, torch.device], int]
-    """How many examples a run's model answers at a time when it is scored at the end."""
+    """The batch size of the final evaluation of a run."""
 
     readers: Callable[[Scoring, Sequence[tuple[Loaded, InputSettings]]], list[Any]]
-    """The encodings of models that are scored beside each other, the first one's first."""
+    """The encodings of models that are scored on the same data, the first model's first."""
 
     answers: Callable[[Reader, Scored, Any], Answers]
-    """A model's predictions for the examples of a split, given those as tokens, or None where there are none yet."""
+    """A model's predictions for a split, from its tokenised examples, or None if not tokenised yet."""
 
     evaluation: Callable[[Scored, Answers, Answers | None], dict[str, Any]]
-    """The metrics of a model's answers, and its teacher's beside them; of a split without labels their agreement."""
+    """The metrics of a model and of its teacher; for an unlabelled split their agreement."""
 
     compared: Callable[[Scored, Answers], tuple[Any, Any]] | None = None
-    """The labels of a split and a model's predictions in their form, as a metric of the user's gets them.
+    """The labels of a split and a model's predictions, in the form that a user-defined metric takes.
 
-    None where this kind of model has no metric of the user's."""
+    None where this kind of model supports no user-defined metric."""
 
     write_answers: Callable[[Path, Scored, Answers, Answers | None], None]
-    """Every example and what the model, and its teacher, made of it."""
+    """Write every example with the predictions of the model and of its teacher."""
 
     submission: Callable[[InputSettings], Callable[[Reader, Scoring, Path], list[str]]] | None = None
-    """Reads a task's unlabelled test split, and gives what writes a model's answers for its leaderboard.
+    """Read a task's unlabelled test split, and return a function that writes a model's leaderboard submission.
 
     None where this kind of model has no leaderboard."""
 
     finishing: Callable[[Prepared, Data, PreTrainedModel], Finishing]
-    """What a finished run says beside its scores."""
+    """The outputs of a finished run beside its scores."""
 
     latency_examples: int = 50
-    """As many examples are answered one by one to measure latency."""
+    """The number of examples, one per batch, on which latency is measured."""
 
     # Prediction
 
     predicting: Predicting
-    """How the rows of a file are answered."""
+    """The functions of `stillery predict`."""

@@ -1,4 +1,4 @@
-"""Which kind a model is of: by its configuration, and where it is still to become one by the data it is trained on."""
+"""Detect the kind of a model from its configuration, or for a pretrained model from the data to train it on."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = ["all_kinds", "kind_of_model", "kind_to_train", "other_kind_meant"]
 
 @cache
 def all_kinds() -> tuple[Kind, ...]:
-    """Every kind, of the modules in this folder that have a `KIND`."""
+    """Return every kind, from the modules in this folder that define `KIND`."""
     modules = (import_module(f"{folder.__name__}.{found.name}") for found in pkgutil.iter_modules(folder.__path__))
     return tuple(module.KIND for module in modules if hasattr(module, "KIND"))
 
 
 def kind_of_model(model: str, data: DataSettings | None = None) -> Kind:
-    """The kind of a trained model: of those with its stacks the one whose head it has.
+    """Return the kind of a trained model: among those with its stacks the one whose head it has.
 
-    Where it has none of these heads it is of the kind that the data is for, which then says what it lacks.
+    A model with none of these heads is of the kind that the data fits, whose loader then reports what is missing.
     """
     config = read_config(model)
     possible = _with_layout(kind_of(config, model))
@@ -37,13 +37,13 @@ def kind_of_model(model: str, data: DataSettings | None = None) -> Kind:
 
 
 def kind_to_train(model: str, data: DataSettings) -> Kind:
-    """The kind that a pretrained model is fine-tuned to be: of those with its stacks the one that the data is for."""
+    """Return the kind to fine-tune a pretrained model to: among those with its stacks the one that the data fits."""
     possible = _with_layout(kind_of(read_config(model), model))
     return ([kind for kind in possible if kind.meant(data)] or _usual(possible))[0]
 
 
 def other_kind_meant(kind: Kind, model: str, data: DataSettings) -> Kind | None:
-    """The kind that this data can only be for, where a model with the same stacks is of another one."""
+    """Return the only kind that this data fits, where it is not `kind`; else None."""
     possible = _with_layout(kind_of(read_config(model), model))
     meant = [one for one in possible if one.meant(data)]
     return meant[0] if meant and kind not in meant else None

@@ -1,4 +1,4 @@
-"""Settings that mean nothing to a kind of model, found and named."""
+"""Errors for settings that do not apply to a kind of model."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ __all__ = ["refuse", "refuse_asked"]
 
 
 def refuse_asked(kind: Kind, asked: Asked[Any], errors: ErrorList) -> None:
-    """Note every setting of a run that is for models of another kind.
+    """Add an error for every setting of a run that is for models of another kind.
 
-    One that somebody gave is refused with its default too. A run file that a run wrote has all settings, and nobody
-    gave those.
+    A setting given by the user is refused even at its default value. A run file written by a run lists all settings,
+    and those do not count as given.
     """
     given = frozenset() if "job" in asked.given else asked.given
     groups = (getattr(asked.run, name) for name in GROUPS if hasattr(asked.run, name))
@@ -26,7 +26,7 @@ def refuse_asked(kind: Kind, asked: Asked[Any], errors: ErrorList) -> None:
 
 
 def refuse(kind: Kind, groups: Iterable[Any], errors: ErrorList, given: frozenset[str] = frozenset()) -> None:
-    """Note every setting of these groups that is for models of another kind and is given, or is not its default."""
+    """Add an error for every setting of another kind in these groups that is given, or is not at its default."""
     settings = {item.name: (item, group) for group in groups for item in dataclasses.fields(group)}
     for refusal in kind.refuses:
         for name in refusal.names:

@@ -46,7 +46,7 @@ def _load(name: str) -> Loaded:
 
 
 def _load_base(name: str, read: Read | None, seed: int) -> Loaded:
-    """A pretrained encoder with a new head for the labels of the data."""
+    """Load a pretrained encoder with a new head for the labels of the data."""
     labels: Labels | None = read.splits.labels if read else None
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
@@ -59,7 +59,7 @@ def _load_base(name: str, read: Read | None, seed: int) -> Loaded:
 
 
 def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:
-    """A teacher of hidden states alone needs no trained head."""
+    """Load a teacher of hidden states only, which needs no trained head."""
     with torch.random.fork_rng(devices=[]):
         loaded = load_classifier(name, labels=2)
     if teacher is not None:
@@ -80,7 +80,7 @@ def _outputs(read: Read) -> Outputs:
 
 
 def _readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) -> list[inputs.Encoding]:
-    """Each model's own length; a model with other labels has its outputs gathered to the classes that are scored."""
+    """Return each model's encoding; one with other labels has its outputs grouped into the scored classes."""
     found = []
     for place, (model, settings) in enumerate(models):
         groups = scoring.groups if place == 0 else inputs.groups_of(scoring, model)

@@ -1,4 +1,4 @@
-"""What has to be true of a classifier's distillation beside what holds for every model."""
+"""Distillation checks specific to classifiers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def _name(context: Context) -> str:
 
 @needs("recipe")
 def learns_without_labels(context: Context) -> None:
-    """Without labels, no loss may need them."""
+    """Check that without labels no loss needs them."""
     assert context.recipe is not None
     if context.run.data.unlabelled:
         check_unlabelled(context.recipe.stages, _name(context), context.errors)
@@ -29,7 +29,7 @@ def learns_without_labels(context: Context) -> None:
 
 @needs("recipe", "read")
 def one_class_per_text(context: Context) -> None:
-    """A method that contrasts classes needs one class per text."""
+    """Check that a method that contrasts classes has one class per text."""
     assert context.recipe is not None and context.read is not None
     if context.read.splits.labels.multi:
         check_one_class(context.recipe.stages, _name(context), context.errors)
@@ -37,7 +37,7 @@ def one_class_per_text(context: Context) -> None:
 
 @needs("recipe", settings=("class_weights",))
 def weighs_its_labels(context: Context) -> None:
-    """Weights of classes are of the labels' loss, which has to be there."""
+    """Check that class weights come with a label loss, which they apply to."""
     assert context.recipe is not None
     given = context.run.training.class_weights
     if given is not None and not any(stage.hard_weight for stage in context.recipe.stages):
@@ -49,7 +49,7 @@ def weighs_its_labels(context: Context) -> None:
 
 @needs("recipe", "student")
 def compares_what_both_read(context: Context) -> None:
-    """With two tokenizers only predictions are matched: the example joins them."""
+    """Check that with two tokenizers only predictions are matched, as they are aligned per example, not per token."""
     assert context.recipe is not None and context.student is not None
     difference = context.student.difference
     if difference is not None:
@@ -58,7 +58,7 @@ def compares_what_both_read(context: Context) -> None:
 
 @needs("recipe", "model", "student")
 def projector_is_trained(context: Context) -> None:
-    """A projector in the head is trained by some loss."""
+    """Check that some loss trains the projector in the head."""
     assert context.recipe is not None and context.model is not None and context.student is not None
     _check_projector(context.student, context.model, context.recipe.stages, _name(context), context.errors)
 

@@ -1,4 +1,4 @@
-"""The training split under the conditions of a run: few samples, wrong labels."""
+"""Low-resource and noisy training splits of classifiers: few samples, wrong labels."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ __all__ = ["under"]
 
 
 def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any]]:
-    """The splits with the training one drawn and flipped as the settings say, and a record of it, by example id.
+    """Return the splits with a subsampled, label-flipped training split, and a record of it, by example id.
 
-    The draw comes first, then the flips. Dev and test are never touched.
+    Subsampling comes first, then the flips. Dev and test are never touched.
     """
     parts: Splits = read.splits
     train, record, notes = parts.train, {}, [parts.note] if parts.note else []
@@ -41,7 +41,7 @@ def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any
 
 
 def _flipped(train: Examples, labels: Labels, rate: float, seed: int) -> tuple[Examples, list[dict[str, str]]]:
-    """Examples with wrong labels, and which they are: the id, what it was and what it is."""
+    """Return the examples with some labels flipped, and a record of each flip: id, old label and new label."""
     if labels.regression or labels.multi:
         what = "scores" if labels.regression else "texts with several labels"
         raise UserError(f"--label-noise: {what} cannot be flipped to another class; leave it out")

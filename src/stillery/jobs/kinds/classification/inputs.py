@@ -1,4 +1,4 @@
-"""Labelled texts: the splits of a run, what a model is scored on, and how texts become its inputs."""
+"""Data of classifiers, labelled texts: the splits of a run, those that are scored, and the encoding."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ __all__ = [
 ]
 
 Groups = tuple[tuple[int, ...], ...]
-"""For each class that is scored, the outputs of a model that mean it."""
+"""For each scored class, the model outputs that stand for it."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How texts become the tokens of a classifier, and which of its outputs mean which class.
+    """The tokenisation of texts for a classifier, and the mapping of its outputs to classes.
 
     Attributes:
-        max_length: tokens of the longest text, within what the models have positions for.
-        asked: the length that was asked for.
-        groups: the outputs that mean each class that is scored; None where outputs and classes are the same.
-        notes: lines about it for the user.
+        max_length: the maximum text length in tokens, within the position limits of the models.
+        asked: the requested maximum length.
+        groups: the outputs that stand for each scored class; None where outputs and classes are the same.
+        notes: messages for the user.
     """
 
     max_length: int
@@ -66,11 +66,11 @@ class Encoding:
     notes: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
-        """The length that was asked for, by the name of its setting."""
+        """Return the requested maximum length, by the name of its setting."""
         return {"max_length": self.asked}
 
     def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TrainingData:
-        """The examples and their tokens."""
+        """Return the tokenised examples."""
         tokens = tokens_of(examples, tokenizer, self.max_length, split)
         return TrainingData(examples=examples, tokens=tokens, pad_id=int(tokenizer.pad_token_id))
 
@@ -78,7 +78,7 @@ class Encoding:
 def encoding(
     inputs: InputSettings, configs: Sequence[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase
 ) -> Encoding:
-    """The length that is asked for, or what the models have positions for if that is less."""
+    """Build the encoding, with the requested maximum length or the models' position limit if that is smaller."""
     asked = inputs.data.max_length
     limit = min([asked, *map(longest_input, configs)])
     cut = f"texts are cut to {limit} tokens, not {asked}: the model has no more positions"
@@ -86,7 +86,7 @@ def encoding(
 
 
 def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
-    """Train, dev and test splits; with a teacher, in its order of classes."""
+    """Read train, dev and test splits; with a teacher, in its order of classes."""
     parts = _splits(inputs.data, Labels.of_model(teacher.model.config) if teacher else None)
     named = {"dev": parts.dev, "test": parts.test, **parts.more}
     scored = {
@@ -111,7 +111,7 @@ def _splits(data: DataSettings, labels: Labels | None) -> Splits:
 
 
 def _schema(data: DataSettings, labels: Labels | None) -> Schema:
-    """How the files of labelled texts are read."""
+    """Return the schema of files with labelled texts."""
     return classification(
         text=data.text,
         text_pair=data.text_pair,
@@ -127,7 +127,7 @@ def _schema(data: DataSettings, labels: Labels | None) -> Schema:
 
 
 def read_texts(inputs: InputSettings) -> Examples:
-    """Texts for a stage that needs no labels: a file, a folder's train split, or a task's training split."""
+    """Read texts for a stage that needs no labels: a file, a folder's train split, or a task's training split."""
     data = inputs.data
     if data.task is not None:
         return dataclasses.replace(load_task(data.task, data_dir=_data_dir(data)).train, labels=None)
@@ -136,12 +136,12 @@ def read_texts(inputs: InputSettings) -> Examples:
 
 
 def texts_alone(data: DataSettings) -> Schema:
-    """How files are read of which only the texts matter."""
+    """Return the schema of files of which only the texts are used."""
     return classification(text=data.text, text_pair=data.text_pair, encoding=data.encoding, skip_empty=data.skip_empty)
 
 
 def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
-    """What a model is scored on, in the classes of the task or of the model."""
+    """Read the split that a model is scored on, with the classes of the task or of the model."""
     data, labels = inputs.data, Labels.of_model(model.model.config)
     check_label_options(data, labels)
     if data.task is not None:
@@ -166,7 +166,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
 
 
 def groups_of(scoring: Scoring, model: Loaded) -> Groups:
-    """Which outputs of another model, with labels of its own, mean the classes that are scored."""
+    """Map the outputs of another model, which has its own labels, to the scored classes."""
     scored, labels = scoring.scored, Labels.of_model(model.model.config)
     if scoring.groups is not None:
         task = find_task(scored.task)
@@ -185,7 +185,7 @@ def groups_of(scoring: Scoring, model: Loaded) -> Groups:
 
 
 def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Calibration:
-    """A few training texts, as tokens of the teacher's."""
+    """Return a calibration set: a few training texts, tokenised for the teacher."""
 
     def batches(config: PreTrainedConfig) -> list[Inputs]:
         limit = min(inputs.data.max_length, TOKENS, longest_input(config))
@@ -202,7 +202,7 @@ def _data_dir(data: DataSettings) -> Path | None:
 
 
 def check_label_options(data: DataSettings, labels: Labels | None) -> None:
-    """Refuse to read labels as another kind than a model learnt: scores as classes, several per text as one."""
+    """Raise UserError for label options of another type than the model's: scores as classes, several labels as one."""
     if data.label_separator is not None and not data.multi_label:
         raise UserError("--label-separator is for labels of --multi-label, which is not given")
     if data.label_separator == "":
@@ -223,7 +223,7 @@ def check_label_options(data: DataSettings, labels: Labels | None) -> None:
 
 
 def tokens_of(examples: Examples, tokenizer: PreTrainedTokenizerBase, limit: int, split: str) -> Tokens:
-    """The tokens of one split."""
+    """Tokenise a split; reports how many texts were truncated."""
     tokens = cached_tokens(examples, tokenizer, limit, f"tokenise {split}")
     if tokens.truncated:
         say_cut(

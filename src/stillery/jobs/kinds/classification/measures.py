@@ -1,4 +1,4 @@
-"""What decides between weights of a classifier, and how much each class counts in training."""
+"""Checkpoint selection metric and class weights of classifiers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["class_weights", "measured"]
 
 
 def measured(read: Read, training: Training) -> Read:
-    """The splits with the metric that is asked for as their first; weights of classes are refused where none are."""
+    """Return the splits with the requested metric first; class weights are refused where they do not apply."""
     parts: Splits = read.splits
     labels = parts.label_space
     if training.class_weights is not None and labels.kind != "classes":
@@ -40,9 +40,9 @@ def measured(read: Read, training: Training) -> Read:
 
 
 def class_weights(read: Read, training: Training) -> torch.Tensor | None:
-    """For each class n / (k n_c): the n training examples over the k classes they have times those of the class.
+    """Return the weight n / (k n_c) of each class: n training examples, k classes among them, n_c of the class.
 
-    Their mean over the training examples is 1. A class without examples has 1, which nothing is multiplied by.
+    The mean weight over the training examples is 1. A class without examples has weight 1, which is never used.
     """
     if training.class_weights is None:
         return None

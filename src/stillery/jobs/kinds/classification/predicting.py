@@ -1,4 +1,4 @@
-"""New texts, classified: the columns that `stillery predict` adds to a file."""
+"""Predictions of classifiers: the columns that `stillery predict` adds to a file."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _columns(loaded: Loaded) -> list[str]:
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
-    """The predictions, for classes a column of probabilities each, and how many texts were cut."""
+    """Return the predictions, with a column of probabilities for each class, and how many texts were truncated."""
     model, tokenizer = reader.loaded.model, reader.loaded.tokenizer
     labels = Labels.of_model(model.config)
     with quiet():
@@ -48,7 +48,7 @@ def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
 
 
 def _joined(guess: NDArray[Any], labels: Labels) -> list[str]:
-    """The names of each row in one text, a JSON list where a name holds what would separate them."""
+    """Return the label names of each row joined in one text, as a JSON list where a name contains the separator."""
     sets = named_sets(guess, labels)
     if any(SEPARATOR in name for name in labels.names):
         return [json.dumps(names, ensure_ascii=False) for names in sets]

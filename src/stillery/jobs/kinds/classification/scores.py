@@ -1,4 +1,4 @@
-"""How a classifier is scored: during training on the dev split, at the end, and beside its teacher."""
+"""Scoring of classifiers: on the dev split during training, at the end, and beside the teacher."""
 
 from __future__ import annotations
 
@@ -37,18 +37,18 @@ __all__ = ["answers", "compared", "evaluate", "finishing", "scorer", "submission
 Logits = NDArray[np.float32]
 
 _HARDLY = 0.01
-"""Scores that differ less than this part of what the labels do are one score."""
+"""Predicted scores whose spread is less than this fraction of the labels' count as constant."""
 
 
 def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
-    """Scores on the dev split's labels or, where it has none, on the teacher's predictions."""
+    """Return a function that scores on the dev split's labels or, where it has none, on the teacher's predictions."""
     dev, tokenised = data.splits["dev"]
     labels = dev.labels
     assert labels is not None
     kept: list[Logits] = []
 
     def teachers() -> Logits:
-        # Made when the student is first scored, and on its device; training may have offloaded the teacher.
+        # Computed when the student is first scored, on its device: training may have offloaded the teacher.
         if not kept:
             assert prepared.teacher is not None
             teacher = prepared.teacher.model
@@ -70,7 +70,7 @@ def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mappin
 
 
 def answers(reader: Reader, scored: Scored, tokenised: TrainingData | None) -> Logits:
-    """The model's logits for every example, in the classes that are scored."""
+    """Return the model's logits for every example, over the scored classes."""
     loaded, encoding = reader.loaded, reader.encoding
     if tokenised is None:
         tokenised = encoding.data(scored.examples, loaded.tokenizer, reader.description)
@@ -79,7 +79,7 @@ def answers(reader: Reader, scored: Scored, tokenised: TrainingData | None) -> L
 
 
 def evaluate(scored: Scored, student: Logits, teacher: Logits | None) -> dict[str, Any]:
-    """The metrics of a model with intervals; of a split without labels its agreement with the teacher."""
+    """Return the metrics of a model with intervals; for an unlabelled split its agreement with the teacher."""
     assert scored.labels is not None
     if scored.gold is None:
         assert teacher is not None
@@ -88,7 +88,7 @@ def evaluate(scored: Scored, student: Logits, teacher: Logits | None) -> dict[st
 
 
 def compared(scored: Scored, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Labels and predictions: class names, as numbers where all of them are; scores; for several labels 0s and 1s."""
+    """Return labels and predictions: class names, as numbers if all are numeric; scores; for multi-label 0s and 1s."""
     labels = scored.labels
     assert labels is not None and scored.gold is not None
     guess = predicted(logits, labels)
@@ -102,13 +102,13 @@ def compared(scored: Scored, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]
 
 
 def write_answers(path: Path, scored: Scored, student: Logits, teacher: Logits | None) -> None:
-    """Write every example with its label, the prediction and the probabilities of the model and its teacher."""
+    """Write every example with its label, and the prediction and probabilities of the model and its teacher."""
     assert scored.labels is not None
     write_predictions(path, scored.examples, scored.labels, student, teacher)
 
 
 def submission(inputs: InputSettings) -> Callable[[Reader, Scoring, Path], list[str]]:
-    """What writes a model's predictions for the unlabelled test split of a GLUE task, which is read here."""
+    """Read the unlabelled test split of a GLUE task, and return a function that writes a model's predictions for it."""
     data = inputs.data
     if data.task is None:
         raise UserError("--submission is for the tasks of GLUE: give --task, such as --task rte")
@@ -126,7 +126,7 @@ def submission(inputs: InputSettings) -> Callable[[Reader, Scoring, Path], list[
 
 
 def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishing:
-    """Whether the model gives every dev example one class, and whether its head is a custom one."""
+    """Report whether the model predicts the same class for every dev example, and whether its head is a custom one."""
     dev, tokenised = data.splits["dev"]
     assert dev.labels is not None
     metrics: dict[str, Any] = {}
@@ -152,7 +152,7 @@ def _logits(
 
 
 def _one_answer(logits: NDArray[Any], expected: NDArray[Any], labels: Labels) -> OneAnswer | None:
-    """The prediction that all examples get, if it is one; of scores one that hardly differs where labels do."""
+    """Return the prediction if it is the same for all examples; of scores, if they hardly vary while the labels do."""
     found = predicted(logits, labels)
     if labels.regression:
         if found.std() >= _HARDLY * expected.std():

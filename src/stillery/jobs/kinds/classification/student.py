@@ -1,4 +1,4 @@
-"""The student of a classifier."""
+"""Building and initialising a classifier student."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ def make_student(
 ) -> tuple[Student, StudentSettings]:
     """Build and initialise a student; `init` and `head` must be set.
 
-    Its settings come back with its depth, with the head's decided, and with the layers that were found to be important.
-    Without `calibration` nothing can be measured, another start stands in, and the student is only good to be checked.
+    Its settings are returned with its depth, the resolved head settings, and the layers found to be important. Without
+    `calibration` nothing can be measured: another initialisation is used, and the student serves for checks only.
     """
     assert settings.init is not None and settings.head is not None
     errors = ErrorList()
@@ -55,7 +55,7 @@ def make_student(
                 projector=settings.projector,
                 allow_custom=bool(settings.allow_custom_head),
             )
-    # A narrower student is measured for: only where nothing else is wrong.
+    # Building a narrower student measures importance: only if there are no other errors.
     known = None if errors.lines else calibration
     with errors.catch():
         if settings.init in _INITS:
@@ -75,7 +75,7 @@ def make_student(
 
 
 def _source(settings: StudentSettings, init: str, teacher: Loaded) -> Loaded:
-    """The model the student is made from; its tokenizer is given what the teacher's is, texts or words."""
+    """Return the model that the student is built from; its tokenizer takes the same input as the teacher's."""
     words = head_type(teacher.model).by_token
     if init in _INITS:
         return teacher if settings.init_from is None else load_encoder(settings.init_from, words=words)

@@ -1,4 +1,4 @@
-"""The training split of a text generator under the conditions of a run: few samples."""
+"""Low-resource training splits of text generation models: few samples."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["under"]
 
 
 def under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any]]:
-    """The splits with the training one drawn as the settings say, and a record of it, by example id.
+    """Return the splits with a subsampled training split, and a record of it, by example id.
 
-    Different sources are drawn, each with all the texts that are right for it: of a source with three references, three
-    examples are kept or none.
+    Distinct sources are drawn, each with all its references: of a source with three references, three examples are
+    kept or none.
     """
     if condition.label_noise is not None:
         raise UserError("--label-noise: texts cannot be flipped to another class; leave it out")

@@ -1,4 +1,4 @@
-"""How examples become the inputs of a model that generates text, and how its own texts are searched for."""
+"""Encoding of examples for text generation models, and their decoding settings."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ __all__ = ["Encoding", "calibration", "encoding", "written_out"]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How sources and targets are read, and how texts are searched for.
+    """Tokenisation and decoding settings of text generation.
 
-    With `drop_start` the position that a decoder starts with is no row of its layers.
+    With `drop_start` the decoder's start position is left out of the rows of its layers.
     """
 
     reading: Reading
@@ -39,15 +39,15 @@ class Encoding:
 
     @property
     def max_length(self) -> int:
-        """Tokens of the longest source."""
+        """The maximum source length in tokens."""
         return self.reading.max_source
 
     def settings(self) -> dict[str, Any]:
-        """How texts are read, as settings by name."""
+        """Return the tokenisation settings by name."""
         return self.reading.settings()
 
     def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> TextData:
-        """The examples and their tokens."""
+        """Return the tokenised examples."""
         tokens = self.reading.tokens(examples, tokenizer, split)
         return TextData(tokens=tokens, pad_id=int(tokenizer.pad_token_id), drop_start=self.drop_start)
 
@@ -55,7 +55,7 @@ class Encoding:
 def encoding(
     inputs: InputSettings, configs: Sequence[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase
 ) -> Encoding:
-    """The encoding that the settings stand for, within what all of the models have positions for."""
+    """Build the encoding from the settings, within the position limits of all of the models."""
     found = Reading.of(inputs.data, inputs.generation, configs)
     found.check(tokenizer)
     decoding = decoding_of(inputs.search, found, configs)
@@ -63,19 +63,19 @@ def encoding(
 
 
 def written_out(run: Any, encoding: Encoding) -> Any:
-    """The run with the prompt or prefix that its settings come to."""
+    """Return the run with its resolved prompt or prefix."""
     return dataclasses.replace(run, generation=reading.written_out(run.generation, encoding.reading))
 
 
 def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Calibration:
-    """A few sources and targets of the training split, as tokens of the teacher's."""
+    """Return a calibration set: a few sources and targets of the training split, tokenised for the teacher."""
 
     def batches(config: PreTrainedConfig) -> list[Inputs]:
         found = Reading.of(inputs.data, inputs.generation, [config])
         tokens = found.tokens(train.take(spread(len(train))), teacher.tokenizer, "train")
         pad, rows = int(teacher.tokenizer.pad_token_id), in_order(tokens.lengths, AT_ONCE)
         collated = [collate_generation(tokens, index, pad, pad_to=1).inputs for index in rows]
-        # A decoder has source and target in one row.
+        # A decoder has source and target in one sequence.
         most = 2 * TOKENS if kind_of(config) == "decoder" else TOKENS
         return [{name: tensor[:, :most] for name, tensor in some.items()} for some in collated]
 

@@ -1,4 +1,4 @@
-"""Sources and targets: the splits of a run, and what a model is scored on."""
+"""Data of text generation models, sources and targets: the splits of a run, and those that models are scored on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ __all__ = ["read", "read_texts", "read_to_score", "to_select"]
 
 
 def read(inputs: InputSettings, teacher: Loaded | None = None) -> Read:
-    """The splits of a file, folder or task; and dev and test as they are scored."""
+    """Read the splits of a file, folder or task, with dev and test prepared for scoring."""
     found = _read(inputs)
     need_scorer(found.scored.values())
     return found
@@ -57,24 +57,24 @@ def _read(inputs: InputSettings) -> Read:
 
 
 def _schema(inputs: InputSettings) -> Schema:
-    """How files of sources and targets are read."""
+    """Return the schema of files with sources and targets."""
     asked, data = inputs.generation, inputs.data
     return generation(asked.source, asked.target, encoding=data.encoding, skip_empty=data.skip_empty)
 
 
 def to_select(read: Read, examples: Examples, split: str) -> Scored:
-    """Training examples to choose weights by: those of their targets' likelihood, so no classes are needed."""
+    """Return training examples to select checkpoints by: by the likelihood of their targets, so without classes."""
     return Scored(task=read.scored["dev"].task, split=split, examples=examples)
 
 
 def read_texts(inputs: InputSettings) -> Examples:
-    """Sources and targets for the hidden-state stage: the training split of a file, folder or task."""
+    """Read sources and targets for the hidden-state stage: the training split of a file, folder or task."""
     train: Examples = _read(inputs).splits.train
     return train
 
 
 def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
-    """What a model is scored on."""
+    """Read the split that a model is scored on."""
     found = _to_score(inputs, split)
     need_scorer([found.scored])
     return found
@@ -101,13 +101,13 @@ def _to_score(inputs: InputSettings, split: str | None) -> Scoring:
 
 
 def need_scorer(scored: Iterable[Scored]) -> None:
-    """Refuse early what could not be scored in the end; texts that name classes need no further package."""
+    """Raise UserError early if the package for BLEU and chrF is missing; texts that name classes need none."""
     if any(one.labels is None for one in scored):
         need_sacrebleu()
 
 
 def _glue_splits(data: DataSettings) -> Read:
-    """A task of GLUE with its classes, or scores, as words to generate."""
+    """Return the splits of a GLUE task with its classes, or scores, as words to generate."""
     assert data.task is not None
     task = TASKS[data.task]
     parts = load_task(data.task, data_dir=_data_dir(data))

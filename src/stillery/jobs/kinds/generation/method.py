@@ -1,4 +1,4 @@
-"""A method as models that generate text are distilled with it: their stacks, their families, texts of their own."""
+"""Adaptation of a method to text generation models: stacks, family defaults, and on-policy generation."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _RESIDUAL = ("t5", "mt5", "gpt2", "llama", "qwen2", "qwen3")
 
 
 def for_family(run: Distill, teacher: Loaded | None) -> Distill:
-    """The run with what suits the teacher's family in its method, where nothing else is said.
+    """Return the run with method options suited to the teacher's family, where the user gives none.
 
-    States are normalised token by token, so that neither padding nor who shares a batch changes a loss.
+    Hidden states are normalised per token, so that neither padding nor the batch composition changes a loss.
     """
     method = run.method
     if teacher is None or method.recipe is not None:
@@ -49,7 +49,7 @@ def for_family(run: Distill, teacher: Loaded | None) -> Distill:
 
 
 def on_stacks_of(recipe: Recipe, run: Distill, teacher: Loaded) -> Recipe:
-    """The recipe with its matches on the stacks of the teacher that the settings name."""
+    """Return the recipe with its matches on the teacher's stacks that `--stacks` selects."""
     method = run.method
     which: Any = method.stacks
     if which != "both" and not any(match.stack is None for stage in recipe.stages for match in stage.matches):
@@ -60,7 +60,7 @@ def on_stacks_of(recipe: Recipe, run: Distill, teacher: Loaded) -> Recipe:
 
 
 def policy(run: Distill, student: PreTrainedModel, teacher: Loaded, encoding: Encoding) -> OnPolicy | None:
-    """How the student generates its own targets during training, where it does."""
+    """Return the on-policy settings by which the student generates its own targets; None if not enabled."""
     if not run.method.on_policy:
         return None
     return OnPolicy(
@@ -74,7 +74,7 @@ def policy(run: Distill, student: PreTrainedModel, teacher: Loaded, encoding: En
 
 @needs("recipe")
 def teaches_own_texts(context: Context) -> None:
-    """Texts that the student generates itself teach something: the teacher takes part, and nothing is mixed."""
+    """Check that on-policy texts have a loss to learn from: a stage uses the teacher, and none mixes examples."""
     recipe, errors = context.recipe, context.errors
     assert recipe is not None
     if not context.run.method.on_policy:
@@ -90,7 +90,7 @@ def teaches_own_texts(context: Context) -> None:
 
 @needs("student")
 def starts_with_a_padding_token(context: Context) -> None:
-    """Only a decoder that starts with its padding token can drop that position."""
+    """Check that with `--drop-start` the decoder starts with its padding token, the position that is dropped."""
     assert context.student is not None
     model = context.student.model
     if context.run.method.drop_start and not starts_with_padding(model):

@@ -1,4 +1,4 @@
-"""New sources, written from: the column that `stillery predict` adds to a file."""
+"""Predictions of text generation models: the column that `stillery predict` adds to a file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from stillery.progress import quiet
 
 __all__ = ["PREDICTING"]
 
-# Batches of the model in a batch of the file: texts of like length are generated together.
+# Model batches per batch of file rows: texts of similar length are generated together.
 _TOGETHER = 4
 
 
@@ -25,7 +25,7 @@ def _open(path: Path, inputs: InputSettings) -> TextFile:
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
-    """The generated texts, and how many sources were cut."""
+    """Return the generated texts, and how many sources were truncated."""
     loaded, encoding, examples = reader.loaded, reader.encoding, rows.examples
     with quiet():
         prompts = encoding.reading.prompts(examples, loaded.tokenizer, examples.source)

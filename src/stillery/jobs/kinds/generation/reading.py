@@ -1,4 +1,4 @@
-"""How sources and targets become tokens of a model that generates text."""
+"""Tokenisation of sources and targets for text generation models."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Reading", "meant_for", "written_out"]
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """How sources and targets become tokens of one kind of model."""
+    """Tokenisation settings of sources and targets: stacks, maximum lengths, prompt and prefix."""
 
     kind: str
     max_source: int
@@ -35,7 +35,7 @@ class Reading:
 
     @classmethod
     def of(cls, data: DataSettings, writing: GenerationSettings, configs: Sequence[PreTrainedConfig]) -> Reading:
-        """The reading that the settings ask for, within what the models have positions for."""
+        """Build from the settings, within the position limits of the models."""
         kind = kind_of(configs[0])
         prompt = PROMPT if writing.prompt is None else writing.prompt
         if "{source}" not in prompt:
@@ -66,13 +66,13 @@ class Reading:
         )
 
     def settings(self) -> dict[str, Any]:
-        """The same as settings, those that are for this kind of model."""
+        """Return these as settings by name, only those that apply to this kind of model."""
         around = {"prompt": self.prompt} if self.kind == "decoder" else {"prefix": self.prefix}
         return {"max_length": self.max_source, "max_target_length": self.max_target, **around}
 
     @property
     def form(self) -> GenerationFormat:
-        """The same as the tokeniser takes it."""
+        """The format that the tokenisation functions take."""
         return GenerationFormat(
             kind=self.kind,
             max_source=self.max_source,
@@ -82,11 +82,11 @@ class Reading:
         )
 
     def check(self, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Refuse a prompt or prefix that leaves no room for a source."""
+        """Raise UserError for a prompt or prefix that leaves no room for a source."""
         check_room(tokenizer, self.form)
 
     def tokens(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> GenerationTokens:
-        """The tokens of sources and targets."""
+        """Tokenise sources and targets; reports how many were truncated."""
         tokens = cached_generation_tokens(examples, tokenizer, self.form, f"tokenise {split}")
         for what, cut, limit in (("sources", tokens.cut_sources, self.max_source),
                                  ("targets", tokens.cut_targets, self.max_target)):  # fmt: skip
@@ -95,19 +95,19 @@ class Reading:
         return tokens
 
     def prompts(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> Tokens:
-        """What a model is given to write from."""
+        """Return the tokenised prompts, the inputs of generation."""
         return prompts(examples, tokenizer, self.form, f"tokenise {split}")
 
 
 def meant_for(config: PreTrainedConfig, writing: GenerationSettings) -> GenerationSettings:
-    """The settings without what is for models with other stacks, as those of a run are beside such a model's."""
+    """Return the settings without those for the other layout: a decoder has no prefix, an encoder-decoder no prompt."""
     if kind_of(config) == "decoder":
         return dataclasses.replace(writing, prefix=None)
     return dataclasses.replace(writing, prompt=None)
 
 
 def written_out(writing: GenerationSettings, reading: Reading) -> GenerationSettings:
-    """The settings with the prompt or prefix that they come to, whatever a task's should later be."""
+    """Return the settings with the resolved prompt or prefix, so that later task defaults do not change them."""
     if reading.kind == "decoder":
         return dataclasses.replace(writing, prompt=reading.prompt)
     return dataclasses.replace(writing, prefix=reading.prefix)

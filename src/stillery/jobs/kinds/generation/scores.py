@@ -1,4 +1,4 @@
-"""Texts that a model generates, and their scores: BLEU and chrF, or the labels their words name; loss, perplexity."""
+"""Generated texts and their scores: BLEU and chrF, or task metrics where they name classes; loss, perplexity."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Written:
-    """Texts that a model generated, how many a second, and its mean loss on the right texts, if those are known.
+    """Generated texts of a model, texts per second, and its mean loss on the references, if there are any.
 
-    A model of which all was read from the cache has no speed. `decoding` is how the texts were searched for.
+    `per_second` is None if all texts came from the cache. `decoding` holds the decoding settings.
     """
 
     outputs: list[str]
@@ -57,14 +57,14 @@ class Written:
 
 
 def decoding_of(settings: SearchSettings, reading: Reading, configs: Sequence[PreTrainedConfig]) -> Decoding:
-    """The search that the settings ask for, within what the models have positions for."""
+    """Return the decoding settings, within the position limits of the models."""
     if settings.min_new_tokens > settings.max_new_tokens:
         raise UserError(
             f"--min-new-tokens {settings.min_new_tokens} is more than --max-new-tokens {settings.max_new_tokens}: "
             "lower it, or raise --max-new-tokens"
         )
     decoding = Decoding(**dataclasses.asdict(settings))
-    # Relative positions (T5) have no end, and no such entry.
+    # Relative positions (T5) have no limit, and no such entry.
     stated = [config.max_position_embeddings for config in configs if getattr(config, "max_position_embeddings", None)]
     room = min(stated, default=sys.maxsize) - (reading.max_source if reading.kind == "decoder" else 0)
     if room < 1:
@@ -86,7 +86,7 @@ def written_by(
     batch_size: int,
     description: str,
 ) -> Written:
-    """Have a model write, and ask it how likely it finds the right texts."""
+    """Generate texts with a model, and compute its loss on the references."""
     began = time.perf_counter()
     outputs = generate(
         model, tokenizer, prompts, decoding=decoding, batch_size=batch_size, description=f"{description}: write"
@@ -99,7 +99,7 @@ def written_by(
 def written_by_teacher(
     teacher: Loaded, scored: Scored, tokens: GenerationTokens, reading: Reading, decoding: Decoding, *, batch_size: int
 ) -> Written:
-    """The same of a run's teacher; what it wrote in an earlier run is read from the cache."""
+    """Generate with a run's teacher and compute its loss; texts of earlier runs are read from the cache."""
     split = scored.split or ""
     began = time.perf_counter()
     outputs, new = teacher_outputs(teacher, scored.examples, reading, decoding, batch_size, split)
@@ -123,10 +123,10 @@ def _loss(
 
 
 def text_evaluation(scored: Scored, student: Written, teacher: Written | None) -> dict[str, Any]:
-    """The public JSON object of an evaluation of texts.
+    """Return the public JSON object of an evaluation of texts.
 
-    Holds what `evaluation.report.evaluation` does; of texts that are no classes the metrics are bleu and chrf, with
-    sacrebleu's signatures. Loss and perplexity, which have no interval here, come last.
+    It has the keys of `evaluation.report.evaluation`; for texts that do not name classes the metrics are bleu and chrf,
+    with sacrebleu's signatures. Loss and perplexity, which have no interval here, come last.
     """
     found = _classes(scored, student, teacher) if scored.labels else _texts(scored, student, teacher)
     for key, written in (("metrics", student), ("teacher_metrics", teacher)):
@@ -180,13 +180,13 @@ def _classes(scored: Scored, student: Written, teacher: Written | None) -> dict[
 
 
 def _unknown(outputs: Sequence[str], words: Sequence[str], labels: Labels) -> int:
-    """How many texts name no class, or are no number where a score is asked for."""
+    """Count the texts that name no class, or that are no number in a regression task."""
     missing = np.isnan(written_scores(outputs)) if labels.regression else label_accuracy(outputs, words) < 0
     return int(missing.sum())
 
 
 def _chosen(outputs: Sequence[str], words: Sequence[str], gold: NDArray[Any], labels: Labels) -> NDArray[np.float32]:
-    """The class each text names, as logits, where one that names none counts as a wrong one; or the score it is."""
+    """Return the class each text names, as logits, a wrong one where it names none; or for regression its score."""
     if labels.regression:
         return np.nan_to_num(written_scores(outputs), nan=MIDDLE)[:, None]
     named = label_accuracy(outputs, words)
@@ -195,7 +195,7 @@ def _chosen(outputs: Sequence[str], words: Sequence[str], gold: NDArray[Any], la
 
 
 def write_outputs(path: Path, scored: Scored, student: Written, teacher: Written | None = None) -> None:
-    """Write every example with what was written: `id`, `source`, `references`, `output`, and the teacher's."""
+    """Write every example with its generated text: `id`, `source`, `references`, `output`, and the teacher's."""
     right: Mapping[str, Sequence[Any]] = {}
     if scored.examples.get("target") is not None:
         right = {"references": references_of(scored.examples)}

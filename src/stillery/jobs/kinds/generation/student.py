@@ -1,4 +1,4 @@
-"""The student of a model that generates text."""
+"""Building and initialising a text generation student."""
 
 from __future__ import annotations
 
@@ -33,8 +33,8 @@ def make_generator(
 ) -> tuple[Student, StudentSettings]:
     """Build and initialise a student that generates text; `init` must be set.
 
-    Its settings come back with its depths, and with the layers that were found to be important. Without `calibration`
-    nothing can be measured, another start stands in, and the student is only good to be checked.
+    Its settings are returned with its depths, and with the layers that were found to be important. Without
+    `calibration` nothing can be measured: another initialisation is used, and the student serves for checks only.
     """
     assert settings.init is not None
     errors = ErrorList()
@@ -113,7 +113,7 @@ def _from_checkpoint(settings: StudentSettings, init: str, teacher: Loaded) -> S
 
 
 def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
-    """The layers that are named to be copied, by stack; a stack's own list counts before that of all stacks."""
+    """Return the layers given for copying, by stack; a stack's own list takes precedence over `--copy-layers`."""
     errors, config, chosen = ErrorList(), source.model.config, {}
     stacks = stacks_of(config)
     lists = {"encoder": settings.copy_encoder_layers, "decoder": settings.copy_decoder_layers}
@@ -134,7 +134,7 @@ def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
         cure = "; name them with --copy-encoder-layers and --copy-decoder-layers" if apart else ""
         of = "" if len(stacks) == 1 else f" in its {stack}{cure}"
         if apart and len({sizes(config, one).layers for one in stacks}) == 1:
-            # What one stack lacks the other lacks too: that is said once, and lists of their own would not help.
+            # Both stacks are equally deep: one message is enough, and separate lists would not help.
             of = " in each stack"
         if any(layer > size.layers for layer in layers):
             errors.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}")
@@ -152,7 +152,7 @@ def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
 
 
 def _check_embeddings(settings: StudentSettings, init: str, source: Loaded) -> None:
-    """Refuse embeddings that are to be copied and cannot be, or are anyway."""
+    """Raise UserError for `--copy-embeddings` where embeddings cannot be copied, or are copied anyway."""
     if not settings.copy_embeddings:
         return
     if init != "random":
@@ -163,7 +163,7 @@ def _check_embeddings(settings: StudentSettings, init: str, source: Loaded) -> N
 
 
 def _written_out(settings: StudentSettings, student: Student) -> StudentSettings:
-    """The settings with the depth of each stack where none was said, and with the important layers."""
+    """Return the settings with the depth of each stack where none was given, and with the important layers."""
     config = student.model.config
     if settings.init == "important":
         found = {stack: tuple(layers) for stack, layers in student.layers.items()}

@@ -50,7 +50,7 @@ _REFUSES = (
 )  # fmt: skip
 
 _ANY_TAGS = ("O", "I")
-"""The tags of a head that is never used."""
+"""Placeholder tags for a head that is never used."""
 
 
 def _load(name: str) -> Loaded:
@@ -58,14 +58,14 @@ def _load(name: str) -> Loaded:
 
 
 def _load_base(name: str, read: Read | None, seed: int) -> Loaded:
-    """A pretrained encoder with a new head for the tags of the data, or its own where it has the same tags."""
+    """Load a pretrained encoder with a new head for the tags of the data, or its own head if it has the same tags."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         return _fast(load_token_classifier(name, tags=read.splits.labels.names if read else _ANY_TAGS))
 
 
 def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:
-    """A teacher of hidden states alone needs no trained head."""
+    """Load a teacher of hidden states only, which needs no trained head."""
     with torch.random.fork_rng(devices=[]):
         loaded = load_token_classifier(name, tags=_ANY_TAGS)
     if teacher is not None:
@@ -79,7 +79,7 @@ def _fast(loaded: Loaded) -> Loaded:
 
 
 def _under(condition: ConditionSettings, read: Read) -> tuple[Read, dict[str, Any]]:
-    """Few samples; flipped labels are refused."""
+    """Subsample the training split; flipped labels are refused."""
     return conditions.under(dataclasses.replace(condition, label_noise=None), read)
 
 

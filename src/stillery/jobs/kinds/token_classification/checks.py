@@ -1,4 +1,4 @@
-"""What has to be true of the distillation of a model that tags words beside what holds for every model."""
+"""Distillation checks specific to token classifiers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["CHECKS"]
 
 @needs("recipe")
 def compares_words(context: Context) -> None:
-    """No loss is about the text as a whole: its class, its pooled feature, or the state of its first token."""
+    """Check that no loss is on the whole text: its class, its pooled feature, or its first token's hidden state."""
     assert context.recipe is not None
     method = context.run.method
     name, matches = (
@@ -24,7 +24,7 @@ def compares_words(context: Context) -> None:
 
 
 def _of_the_text(match: Match) -> str | None:
-    """What of a match a model that tags words does not have, and what to do."""
+    """Return what a match needs that a token classifier lacks, and what to do; None if nothing."""
     criterion = criterion_of(match)
     if getattr(criterion, "one_class", False) or getattr(criterion, "needs_labels", False):
         return (

@@ -1,4 +1,4 @@
-"""Tagged sentences: the splits of a run, what a model is scored on, and how words become its inputs."""
+"""Data of token classifiers, tagged sentences: the splits of a run, those that are scored, and the encoding."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ Ints = NDArray[np.int64]
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """How sentences become the tokens of a model, and which tag each of its outputs means.
+    """The tokenisation of sentences for a model, and the tag of each of its outputs.
 
     Attributes:
-        max_length: tokens of the longest sentence, within what the models have positions for.
-        asked: the length that was asked for.
+        max_length: the maximum sentence length in tokens, within the position limits of the models.
+        asked: the requested maximum length.
         tags: the tags in the order of the model's outputs.
-        notes: lines about it for the user.
+        notes: messages for the user.
     """
 
     max_length: int
@@ -55,11 +55,11 @@ class Encoding:
     notes: tuple[str, ...] = ()
 
     def settings(self) -> dict[str, Any]:
-        """The length that was asked for, by the name of its setting."""
+        """Return the requested maximum length, by the name of its setting."""
         return {"max_length": self.asked}
 
     def data(self, examples: Examples, tokenizer: PreTrainedTokenizerBase, split: str) -> WordData:
-        """The sentences and their tokens."""
+        """Return the tokenised sentences."""
         words = cached_words(examples, tokenizer, self.max_length, f"tokenise {split}")
         for note in words.notes(split):
             say_cut(split, note)
@@ -70,7 +70,7 @@ class Encoding:
 def encoding(
     inputs: InputSettings, configs: Sequence[PreTrainedConfig], tokenizer: PreTrainedTokenizerBase
 ) -> Encoding:
-    """The length that is asked for, or what the models have positions for if that is less."""
+    """Build the encoding, with the requested maximum length or the models' position limit if that is smaller."""
     asked = inputs.data.max_length
     limit = min([asked, *map(longest_input, configs)])
     cut = f"sentences are cut to {limit} tokens, not {asked}: the model has no more positions"
@@ -79,19 +79,19 @@ def encoding(
 
 
 def tags_of(examples: Examples, names: Sequence[str]) -> Ints | None:
-    """The number of the tag of each word, sentence after sentence; None of sentences without tags."""
+    """Return the tag index of each word, sentence after sentence; None for sentences without tags."""
     tags = examples.get("tags")
     return None if tags is None else encode_tags(tags, names, place_in(examples.source))
 
 
 def offsets_of(examples: Examples) -> Ints:
-    """Where among all words those of each sentence begin, and where the last one ends."""
+    """Return the offset of each sentence's first word among all words, and the end of the last."""
     sizes = pc.list_value_length(examples["tokens"]).to_numpy(zero_copy_only=False)
     return np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(sizes, dtype=np.int64)])
 
 
 def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
-    """Train, dev and test splits; with a teacher, in its order of tags."""
+    """Read train, dev and test splits; with a teacher, in its order of tags."""
     data = inputs.data
     labels = Labels.of_model(teacher.model.config) if teacher else None
     if teacher is not None:
@@ -107,19 +107,19 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
 
 
 def to_select(read: Read, examples: Examples, split: str) -> Scored:
-    """Training sentences to choose weights by."""
+    """Return training sentences to select checkpoints by."""
     dev = read.scored["dev"]
     assert dev.labels is not None
     return _scored(examples, dev.task, split, dev.labels)
 
 
 def read_texts(inputs: InputSettings) -> Examples:
-    """Sentences for a stage that needs no tags: a file, or a folder's train split."""
+    """Read sentences for a stage that needs no tags: a file, or a folder's train split."""
     return load_inputs(_file(inputs.data), tagging(text=inputs.data.text, encoding=inputs.data.encoding))
 
 
 def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Scoring:
-    """What a model is scored on, in its tags."""
+    """Read the split that a model is scored on, with its tags."""
     data, labels = inputs.data, Labels.of_model(model.model.config)
     path = _file(data)
     if split is not None and split not in SPLITS:
@@ -130,7 +130,7 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
 
 
 def calibration(train: Examples, teacher: Loaded, inputs: InputSettings) -> Calibration:
-    """A few training sentences, as tokens of the teacher's."""
+    """Return a calibration set: a few training sentences, tokenised for the teacher."""
 
     def batches(config: PreTrainedConfig) -> list[Inputs]:
         limit = min(inputs.data.max_length, TOKENS, longest_input(config))

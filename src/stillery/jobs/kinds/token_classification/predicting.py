@@ -1,4 +1,4 @@
-"""New sentences, tagged: the column that `stillery predict` adds to a file."""
+"""Predictions of token classifiers: the column that `stillery predict` adds to a file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from stillery.progress import quiet
 __all__ = ["PREDICTING"]
 
 _COLUMN = "prediction"
-"""Not `tags`: a file may have those, and they are right."""
+"""The name of the added column; not `tags`, which a file may have as gold labels."""
 
 
 def _open(path: Path, inputs: InputSettings) -> TextFile:
@@ -26,7 +26,7 @@ def _open(path: Path, inputs: InputSettings) -> TextFile:
 
 
 def _rows(reader: Reader, rows: TextBatch) -> tuple[list[list[Any]], int]:
-    """The tags of each sentence's words, null of those that were cut off; and how many sentences were cut."""
+    """Return the tags of each sentence's words, null for truncated words, and how many sentences were truncated."""
     model, tokenizer, encoding = reader.loaded.model, reader.loaded.tokenizer, reader.encoding
     with quiet():
         words = tokenise_words(rows.examples["tokens"], tokenizer, encoding.max_length)

@@ -1,4 +1,4 @@
-"""How a model that tags words is scored: during training on the dev split, at the end, and beside its teacher."""
+"""Scoring of token classifiers: on the dev split during training, at the end, and beside the teacher."""
 
 from __future__ import annotations
 
@@ -37,16 +37,16 @@ from stillery.train.validation import OneAnswer, Scores
 __all__ = ["answers", "evaluate", "finishing", "readers", "scorer", "write_answers"]
 
 Ints = NDArray[np.int64]
-"""The number of the tag that each word is given, sentence after sentence; -1 of words that were cut off."""
+"""The predicted tag index of each word, sentence after sentence; -1 for truncated words."""
 
 
 def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
-    """Scores on the dev split's tags or, where it has none, on the teacher's predictions."""
+    """Return a function that scores on the dev split's tags or, where it has none, on the teacher's predictions."""
     dev, tokenised = data.splits["dev"]
     kept: list[Ints] = []
 
     def teachers() -> Ints:
-        # Made when the student is first scored, and on its device; training may have offloaded the teacher.
+        # Computed when the student is first scored, on its device: training may have offloaded the teacher.
         if not kept:
             assert prepared.teacher is not None
             teacher = prepared.teacher.model
@@ -67,7 +67,7 @@ def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mappin
 
 
 def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) -> list[Encoding]:
-    """Each model's own length; another model must have the same tags, in whatever order."""
+    """Return each model's encoding with its own maximum length; all need the same tags, in any order."""
     found = [encoding(settings, [model.model.config], model.tokenizer) for model, settings in models]
     ours = found[0].tags
     for (model, _), one in zip(models, found, strict=True):
@@ -80,19 +80,19 @@ def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) ->
 
 
 def answers(reader: Reader, scored: Scored, tokenised: WordData | None) -> Ints:
-    """The tag that the model gives each word, by its number among those that are scored."""
+    """Return the model's predicted tag of each word, as an index into the scored tags."""
     loaded, own = reader.loaded, reader.encoding
     assert scored.labels is not None
     if tokenised is None:
         tokenised = own.data(scored.examples, loaded.tokenizer, reader.description)
     guess = _tags(loaded.model, tokenised, f"score {reader.description}", batch_size=reader.batch_size)
-    # The place behind the last tag is that of no tag.
+    # The index after the last tag stands for no tag.
     order = np.array([*map(scored.labels.names.index, own.tags), -1])
     return order[guess]
 
 
 def evaluate(scored: Scored, student: Ints, teacher: Ints | None) -> dict[str, Any]:
-    """The metrics of a model with intervals; of a split without tags its agreement with the teacher."""
+    """Return the metrics of a model with intervals; for a split without tags its agreement with the teacher."""
     if scored.gold is None:
         assert teacher is not None
         return tag_agreement_evaluation(scored.task, student, teacher, offsets_of(scored.examples), _tag_set(scored))
@@ -100,7 +100,7 @@ def evaluate(scored: Scored, student: Ints, teacher: Ints | None) -> dict[str, A
 
 
 def write_answers(path: Path, scored: Scored, student: Ints, teacher: Ints | None) -> None:
-    """Write every sentence with its words, their tags, and those of the model and its teacher."""
+    """Write every sentence with its words, their gold tags, and those predicted by the model and its teacher."""
     assert scored.labels is not None
     examples = scored.examples
     write_tags(
@@ -110,7 +110,7 @@ def write_answers(path: Path, scored: Scored, student: Ints, teacher: Ints | Non
 
 
 def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishing:
-    """Whether the model gives every dev word one tag, and whether its head is a custom one."""
+    """Report whether the model predicts the same tag for every dev word, and whether its head is a custom one."""
     dev, tokenised = data.splits["dev"]
     metrics: dict[str, Any] = {}
     warning = None
@@ -131,7 +131,7 @@ def finishing(prepared: Prepared, data: Data, model: PreTrainedModel) -> Finishi
 
 
 def _notes(metrics: Mapping[str, Any]) -> list[str]:
-    """The model card's lines on each type of entity."""
+    """Return the model card's lines on each entity type."""
     return [
         f"Entities of type {name}: precision {one['precision']:.2f}, recall {one['recall']:.2f}, F1 {one['f1']:.2f} "
         f"(95%: {one['interval'][0]:.2f} to {one['interval'][1]:.2f}), {one['entities']} in the data."
@@ -159,7 +159,7 @@ def _gold(scored: Scored) -> Tagged:
 
 
 def _one_answer(guess: Ints, expected: Ints, scored: Scored) -> OneAnswer | None:
-    """The tag that all words get, if it is one, and the share of sentences that have no other."""
+    """Return the tag predicted for all words, if it is the same, and the share of sentences with no other gold tag."""
     tag = one_tag(guess, _tag_set(scored))
     if tag is None:
         return None

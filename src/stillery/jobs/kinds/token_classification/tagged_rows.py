@@ -1,4 +1,4 @@
-"""Whether a file's rows are tagged sentences, so that a pretrained encoder is to become a model that tags words."""
+"""Detection of files with tagged sentences, for which a pretrained encoder is fine-tuned as a token classifier."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ FIRST_ROWS = 100
 
 
 def meant(data: DataSettings) -> bool:
-    """Whether the training file is CoNLL, or has lists of words and no label that is of the whole text.
+    """Return whether the training file is CoNLL, or has lists of words and no label of the whole text.
 
-    A file that cannot be read is meant for nothing here: whoever reads it whole says what is wrong with it.
+    False for a file that cannot be read: its error is reported when it is read in full.
     """
     if data.data is None or data.regression or data.multi_label or data.text_pair is not None:
         return False
@@ -41,9 +41,9 @@ def meant(data: DataSettings) -> bool:
 
 
 def refuse_texts(path: Path, encoding: str | None, model: str | None = None) -> None:
-    """Refuse data of whole texts, which have no lists of words: a model that tags words has no use for it.
+    """Raise UserError for data without lists of words, which a token classifier needs.
 
-    A file that cannot be read is left to whoever reads it whole.
+    The error of a file that cannot be read is reported when it is read in full.
     """
     try:
         file = _first_file(path)
@@ -77,7 +77,7 @@ def _tags_words(batch: pa.RecordBatch, where: str, data: DataSettings) -> bool:
 
 
 def _lists(batch: pa.RecordBatch, name: str) -> bool:
-    """Whether a column holds lists, or is of text only because some of its rows hold none."""
+    """Return whether a column holds lists, or was read as text only because some of its rows are no lists."""
     field = batch.schema.field(name)
     return holds_lists(field.type) or NESTED in (field.metadata or {})
 
