@@ -1,4 +1,4 @@
-"""Whether the steps of a recipe may be divided over processes and micro-batches without becoming other steps."""
+"""Checks that dividing steps over processes and micro-batches does not change a recipe's losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["check_divided", "looks_at_batches"]
 
 
 def check_divided(stages: Sequence[Stage], training: Training, processes: int) -> None:
-    """Refuse what several processes, or a step in several micro-batches, would change silently."""
+    """Raise UserError for parts whose losses several processes or micro-batches per step would silently change."""
     errors = ErrorList()
     for match in (match for stage in stages for match in stage.matches):
         what = _batchwise_part(match)
@@ -32,7 +32,7 @@ def check_divided(stages: Sequence[Stage], training: Training, processes: int) -
 
 
 def looks_at_batches(stages: Sequence[Stage]) -> bool:
-    """Whether a step's losses depend on which of its examples share a micro-batch, over all processes."""
+    """Return whether a step's losses depend on which of its examples share a micro-batch, over all processes."""
     matches = [match for stage in stages for match in stage.matches]
     return any(match.flow is not None or _batchwise_part(match) is not None for match in matches)
 

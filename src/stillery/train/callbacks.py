@@ -1,4 +1,4 @@
-"""Callbacks of a run: a user's functions that see its steps and scores, and may stop it."""
+"""User callbacks of a run, which receive its losses and scores and may stop it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ __all__ = ["STOP", "Callback", "Stop", "asks_to_stop"]
 
 
 class Stop(Enum):
-    """What a callback returns to stop its run."""
+    """The type of `STOP`, which a callback returns to stop its run."""
 
     STOP = "stop"
 
@@ -20,11 +20,11 @@ class Stop(Enum):
 STOP = Stop.STOP
 
 Callback = Callable[[int, Mapping[str, float]], object]
-"""Called with the number of steps taken and numbers by name; `STOP` or False stops the run, all else goes on."""
+"""Called with the number of steps taken and metrics by name; returning `STOP` or False stops the run."""
 
 
 def asks_to_stop(returned: object) -> bool:
-    """Whether what a callback returned stops the run.
+    """Return whether a callback's return value stops the run.
 
     >>> asks_to_stop(STOP), asks_to_stop(False), asks_to_stop(None), asks_to_stop(0)
     (True, True, False, False)

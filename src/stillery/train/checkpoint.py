@@ -1,6 +1,6 @@
-"""Save and restore the exact position of a run: weights, projections, optimiser, counters. No pickle.
+"""Save and restore the training checkpoints of a run: weights, projections, optimiser, counters. No pickle.
 
-Learning rate, order of examples, dropout and random pairings are pure functions of the step, so they need no saving.
+Learning rate, order of examples, dropout and random pairings are pure functions of the step and are not saved.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _BEGUN = "begun.json"
 
 @dataclass(frozen=True, kw_only=True)
 class Progress:
-    """The position of a run: the counters that are no function of the step, the choice of the cache, and warnings."""
+    """The state of a run that is no function of the step: counters, cache decisions and warnings."""
 
     step: int = 0
     seconds: float = 0.0
@@ -57,27 +57,27 @@ class Progress:
     warnings: list[dict[str, Any]] = field(default_factory=list)
 
     def after(self, **changes: Any) -> Progress:
-        """The same with some counters changed."""
+        """Return a copy with some fields changed."""
         return replace(self, **changes)
 
 
 def _places(folder: Path) -> list[Path]:
-    """The saved positions of a run, oldest first."""
+    """The checkpoints of a run, oldest first."""
     return sorted((folder / "checkpoints").glob("step-*"), key=lambda place: int(place.name.removeprefix("step-")))
 
 
 def has_checkpoint(folder: Path) -> bool:
-    """Whether a run folder holds a position to resume from."""
+    """Return whether a run folder holds a checkpoint to resume from."""
     return bool(_places(folder))
 
 
 def discard(folder: Path) -> None:
-    """Remove every saved position of a finished run."""
+    """Remove all checkpoints of a finished run."""
     shutil.rmtree(folder / "checkpoints", ignore_errors=True)
 
 
 def _own(module: nn.Module) -> dict[str, Tensor]:
-    """The module's tensors by name; one that is tied, and so has several names, by its first."""
+    """The module's tensors by name; a tied tensor is listed once, under its first name."""
     own = {id(tensor): name for name, tensor in reversed([*module.named_parameters(remove_duplicate=False)])}
     tied = {name for name, tensor in module.named_parameters(remove_duplicate=False) if own[id(tensor)] != name}
     return {name: tensor for name, tensor in module.state_dict().items() if name not in tied}
@@ -97,7 +97,7 @@ def _optimiser_tensors(module: nn.Module, optimiser: torch.optim.Optimizer) -> d
 
 
 def save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress) -> None:
-    """Write the position of a run; the one before stays until this one is complete."""
+    """Write a checkpoint; the previous one is kept until this one is complete."""
     before, place = _places(folder), folder / "checkpoints" / f"step-{progress.step}"
     with saving(place), atomic_folder(place) as part:
         save_file(_tensors(module), part / _WEIGHTS)
@@ -112,7 +112,7 @@ def save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, prog
 
 
 def read_progress(folder: Path) -> Progress:
-    """The counters of a saved position."""
+    """Read the progress from the latest checkpoint."""
     remove_leftovers(folder / "checkpoints")
     path = _places(folder)[-1] / _STATE
     try:
@@ -122,13 +122,13 @@ def read_progress(folder: Path) -> Progress:
 
 
 def save_begun(folder: Path, progress: Progress) -> None:
-    """Keep the choices made before the first step: a run resumed before its first position makes no others."""
+    """Save the decisions made before the first step, so that a run resumed before its first checkpoint reuses them."""
     with atomic_file(folder / "checkpoints" / _BEGUN) as part:
         part.write_text(json.dumps(asdict(progress)), encoding="utf-8")
 
 
 def read_begun(folder: Path) -> Progress:
-    """The choices made before the first step; none, if no run has begun here."""
+    """Read the decisions made before the first step; empty if no run has begun here."""
     try:
         return Progress(**json.loads((folder / "checkpoints" / _BEGUN).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
@@ -170,12 +170,12 @@ def _best(folder: Path, step: int | None) -> Path:
 
 
 def save_best(folder: Path, module: nn.Module, step: int) -> None:
-    """Keep these weights as the best so far; earlier ones go when the next position is saved."""
+    """Save these weights as the best so far; earlier ones are removed with the next checkpoint."""
     with saving(_best(folder, step)), atomic_file(_best(folder, step)) as part:
         save_file(_tensors(module), part)
 
 
 def load_best(folder: Path, module: nn.Module, step: int) -> None:
     """Load the best weights."""
-    # The names of tied tensors are missing, as they were when the weights were saved.
+    # Further names of tied tensors are missing because they were not saved.
     module.load_state_dict(_read(_best(folder, step)), strict=False)

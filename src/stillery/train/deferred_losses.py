@@ -15,14 +15,14 @@ from stillery.train.step_losses import StepLosses, finite
 __all__ = ["BEHIND", "DeferredLosses", "Reading"]
 
 LogFields = Mapping[str, Any]
-"""What is logged of a step besides its losses."""
+"""The fields logged for a step besides its losses."""
 
 BEHIND = 16
-"""Steps that a GPU may be behind the host: enough to be always busy, with no more batches in memory than that."""
+"""Maximum number of steps that a GPU may lag behind the host: enough to keep it busy, with few batches in memory."""
 
 
 class Reading:
-    """The losses of several steps on their way from a GPU to the host; those not `fetched` count as arrived."""
+    """An asynchronous transfer of the losses of several steps to the host; those not `fetched` count as arrived."""
 
     def __init__(self, steps: Sequence[StepLosses], *, fetched: bool = True) -> None:
         self.steps = list(steps)
@@ -34,11 +34,11 @@ class Reading:
 
     @property
     def arrived(self) -> bool:
-        """Whether reading it would not wait."""
+        """Whether `read` returns without waiting."""
         return self._fetched is None or self._fetched.arrived
 
     def read(self) -> list[StepLosses]:
-        """The losses of the steps, on the host."""
+        """Return the losses of the steps, on the host."""
         if self._fetched is not None:
             (together,) = self._fetched.read()
             found = iter(together.split(self._lengths))
@@ -48,10 +48,10 @@ class Reading:
 
 
 class DeferredLosses:
-    """Gives the losses of steps in order once they are read, and stops the run at one that is not finite.
+    """Yields the losses of steps in order once they are read, and stops the run at one that is not finite.
 
     On a CPU they are read at once. On a GPU those to be logged, and all before them, are read as soon as they have
-    arrived. Several processes add their losses up, which all must do at the same step, so they wait for the GPU there.
+    arrived. Several processes sum their losses, which all must do at the same step, so they wait for the GPU there.
     """
 
     def __init__(self, accelerator: Accelerator) -> None:
@@ -63,7 +63,7 @@ class DeferredLosses:
         self._steps: deque[torch.cuda.Event] = deque()
 
     def add(self, losses: StepLosses, fields: LogFields | None) -> None:
-        """Add a step; one with `fields` is to be logged with them. A GPU that is too far behind is waited for."""
+        """Add a step, which is logged if it has `fields`; wait for a GPU that lags more than `BEHIND` steps."""
         self._unread.append(losses)
         if fields is not None or self.every_step:
             self._start_reading(fields)
@@ -75,7 +75,7 @@ class DeferredLosses:
                 self._steps.popleft().synchronize()
 
     def arrived(self, *, wait: bool = False) -> Iterator[tuple[StepLosses, LogFields]]:
-        """The losses to be logged that have arrived since the last call; with `wait` all there are."""
+        """Yield the losses to be logged that have arrived since the last call; with `wait` wait for all."""
         if wait and self._unread:
             self._start_reading(None)
         while self._readings and (wait or self._readings[0][0].arrived):
@@ -86,7 +86,7 @@ class DeferredLosses:
                 yield steps[-1], fields
 
     def seen(self) -> list[tuple[int, dict[str, float]]]:
-        """The number, loss and terms of every step that was read since the last call, as far as of this process."""
+        """Return the number, loss and terms, in this process, of every step read since the last call."""
         seen, self._seen = self._seen, []
         return seen
 

@@ -1,8 +1,8 @@
-"""What a loss term is a mean over, and the proof before the first step that micro-batches of it add up.
+"""The denominator of each loss term, and a check before the first step that its micro-batches add up.
 
-Every match is tried on a small batch of made-up texts: whole, divided, and padded further. The weights with which its
-micro-batches add up to the whole say what it is a mean over. So nothing has to be known about a distance or a
-representation, and one that padding or dividing a step would change is refused.
+Every match is evaluated on a small synthetic batch: whole, divided, and with extra padding. The weights with which its
+micro-batches add up to the whole determine its denominator. So nothing has to be known about a distance or a
+representation, and one whose value changes with padding or with the division of a step is refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from stillery.train.trainable import counted
 __all__ = ["Denominator", "rows_of"]
 
 Denominator = Rows | Literal["sum", "counted"]
-"""Rows; or `sum`, where micro-batches are simply added up; or what the distance itself counts in every batch."""
+"""A kind of rows; `sum` where micro-batches are simply added up; `counted` where the distance returns its own count."""
 
 _ENCODER, _DECODER = np.array([7, 5, 2, 4]), np.array([6, 3, 5, 2])
 _CUTS = ((0, 1, 2, 3), (0,), (1, 2, 3))
@@ -38,9 +38,9 @@ _LAYERS = 3
 
 
 def rows_of(match: Match, first: str = "encoder") -> Denominator:
-    """What the value of a match is a mean over; `first` is the models' first stack, for a match that names none.
+    """Return the denominator of a match; `first` is the models' first stack, for a match that names none.
 
-    A match whose micro-batches do not add up to the whole step is refused.
+    Raise UserError for a match whose micro-batches do not add up to the whole step.
     """
     if match.criterion is not None:
         return "examples"
@@ -53,7 +53,7 @@ def rows_of(match: Match, first: str = "encoder") -> Denominator:
 
 @dataclass(frozen=True)
 class _Compared:
-    """The parts of a match that decide what it is a mean over."""
+    """The parts of a match that determine its denominator."""
 
     represent: Representation
     distance: Distance
@@ -65,7 +65,7 @@ class _Compared:
         return cls(match.represent, match.distance, match.reduction, match.combine)
 
     def match(self, **changes: object) -> Match:
-        """A match that compares one layer with one, or as many as its parts ask for."""
+        """A match that compares one layer with one, or as many as its parts need."""
         given: dict[str, Any] = {**vars(self), **changes}
         return Match(name="tried", pair=lambda ours, theirs, clock: [], **given)
 
@@ -80,7 +80,7 @@ def _find(compared: _Compared, decoder: bool) -> Denominator | UserError:
     match = compared.match()
     try:
         if _together(match):
-            # It is declared to depend on its batch; whether it works at all is not known yet.
+            # It is declared to depend on its batch; that it runs at all has not been checked yet.
             whole = _Tried(match, _CUTS[0], decoder)
             if _needs_keys(match, decoder) and not np.isclose(whole.padded, whole.value, rtol=_CLOSE):
                 return UserError(_why_not(compared, decoder))
@@ -88,7 +88,7 @@ def _find(compared: _Compared, decoder: bool) -> Denominator | UserError:
         return _adds_up(match, decoder) or UserError(_why_not(compared, decoder))
     except UserError as error:
         return error
-    except Exception as error:  # a user's code may fail in any way; it is reported in one line
+    except Exception as error:  # user code may raise anything; it is reported in one line
         if _needs_keys(match, decoder):
             return UserError(_why_not(compared, decoder))
         line = (str(error).strip().splitlines() or [""])[0]
@@ -99,17 +99,17 @@ def _find(compared: _Compared, decoder: bool) -> Denominator | UserError:
 
 
 def _needs_keys(match: Match, decoder: bool) -> bool:
-    """Whether its rows have padded keys and its distance takes no `key_mask` to leave them out."""
+    """Return whether its rows have padded keys and its distance takes no `key_mask` to exclude them."""
     if declare.takes(match.distance, "key_mask"):
         return False
     try:
         return _view(match, decoder).key_mask is not None
-    except Exception:  # the user's code again, which has been caught once
+    except Exception:  # user code again; its error has been reported above
         return False
 
 
 def _view(match: Match, decoder: bool) -> View:
-    """The student's side of what is compared, on the made-up texts."""
+    """The student's representation on the synthetic texts."""
     return match.represent.extract(
         _stack(match, _CUTS[0], decoder, 0, 0),
         tuple(range(1, _LAYERS + 1)) if match.represent.joint else 1,
@@ -118,13 +118,13 @@ def _view(match: Match, decoder: bool) -> View:
 
 
 def _together(match: Match) -> bool:
-    """Whether it is declared to depend on which examples share a batch, so that dividing a step changes it."""
+    """Return whether it is declared to depend on which examples share a batch, so that dividing a step changes it."""
     distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     return match.represent.together or bool(distance and distance.together) or bool(reduction and reduction.together)
 
 
 def _declared(match: Match, decoder: bool) -> Denominator:
-    """What its parts declare it is a mean over."""
+    """The denominator that its parts declare."""
     distance, reduction = declare.facts_of(match.distance), declare.known("reduction", match.reduction)
     if distance is not None and distance.over == "examples":
         return "examples"
@@ -135,7 +135,7 @@ def _declared(match: Match, decoder: bool) -> Denominator:
 
 
 def _adds_up(match: Match, decoder: bool) -> Denominator | None:
-    """What weights of micro-batches make them add up to the whole; None where none do."""
+    """The denominator whose micro-batch weights make them add up to the whole; None without one."""
     tried = [_Tried(match, cut, decoder) for cut in _CUTS]
     whole, *parts = tried
     found = [one.value for one in tried]
@@ -161,7 +161,7 @@ def _adds_up(match: Match, decoder: bool) -> Denominator | None:
 
 
 class _Tried:
-    """A match on some of the made-up texts: its value, also padded further, its counts, and their numbers of rows."""
+    """A match on some synthetic texts: its value, that with extra padding, its count, and their numbers of rows."""
 
     def __init__(self, match: Match, texts: Sequence[int], decoder: bool) -> None:
         chosen = list(texts)
@@ -183,7 +183,7 @@ def _measured(match: Match, texts: Sequence[int], decoder: bool, padding: int) -
 
 
 def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side: int) -> Stack:
-    """A stack with made-up values of what the representation needs, the same for a text in any batch."""
+    """A stack with synthetic values for the representation's inputs, the same for a text in any batch."""
     represent, heads = match.represent, 2
     width = 2 * lcm(2 * heads, represent.heads if isinstance(represent.heads, int) else 1)
     own, other = (_DECODER, _ENCODER) if decoder else (_ENCODER, _DECODER)
@@ -195,7 +195,7 @@ def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side
         for text in texts:
             random = np.random.default_rng([side, number, layer, text])
             real = random.normal(size=(int(lengths[text]), width))
-            # The values of padding are never the same.
+            # Padding values differ between batches and paddings.
             waste = 9 * np.random.default_rng([len(texts), padding, side, number, layer, text]).normal(
                 size=(longest - len(real), width)
             )
@@ -222,7 +222,7 @@ def _stack(match: Match, texts: Sequence[int], decoder: bool, padding: int, side
 
 
 def _why_not(compared: _Compared, decoder: bool) -> str:
-    """Why micro-batches do not add up to the whole, and what to do."""
+    """The reason why micro-batches do not add up to the whole, and a remedy."""
     match = compared.match()
     what, how = match.represent.name, part_name(match.distance)
     if _needs_keys(match, decoder):
@@ -241,14 +241,14 @@ def _why_not(compared: _Compared, decoder: bool) -> str:
 
 
 def _other_reductions(compared: _Compared, decoder: bool) -> list[str]:
-    """The reductions over rows with which it would add up."""
+    """The reductions over rows with which micro-batches would add up."""
     if not declare.takes(compared.distance, "reduction"):
         return []
     known = {word: declare.known("reduction", word) for word in REDUCTIONS}
     rows = [word for word, one in known.items() if one is not None and one.over == "rows" and not one.together]
     found = []
     for word in reversed(rows):
-        # A user's distance may call its reductions otherwise.
+        # A user's distance may name its reductions differently.
         with suppress(Exception):
             found += [word] if _adds_up(compared.match(reduction=word), decoder) else []
     return found

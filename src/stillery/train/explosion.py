@@ -1,4 +1,4 @@
-"""Whether a loss has exploded: it is far above where it started and stays there, though every number is finite."""
+"""Detection of loss explosions: a loss that stays far above its start although every value is finite."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from statistics import fmean, median
 __all__ = ["Explosion", "LossWatch"]
 
 STEPS = 10
-"""Steps whose median is compared with the start: a few bad batches move no median."""
+"""Number of steps whose median is compared with the start; the median is robust to a few bad batches."""
 
 START_EXAMPLES = 8
-"""Examples that a loss at the start is a mean over: the first step, which comes before any change of the weights, or
-the first few where batches are small."""
+"""Least number of examples that the loss at the start is averaged over: the first step, which precedes any update, or
+the first few steps where batches are small."""
 
 TOTAL, TERM, SQUARED_TERM, LEAST, LAYERS = 5.0, 3.0, 9.0, 2.0, 100.0
-"""How many times the start the loss must be, and a term of predictions, and a squared error (three times the error);
-what such a term must be at least; and how many times the start a loss of layers alone must be."""
+"""Thresholds as multiples of the start: of the loss, of a prediction term, of a squared error (three times the error);
+the least value of such a term; and the multiple for a loss of layers alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Explosion:
-    """The loss at the start of a stage, and its median over the last steps; the term of predictions that rose too."""
+    """The loss at the start of a stage, its median over the last steps, and the prediction term that rose as well."""
 
     step: int
     start: float
@@ -33,20 +33,20 @@ class Explosion:
 
 
 class LossWatch:
-    """Compares the losses of a stage's steps, in their order, with those at its start.
+    """Compares the losses of a stage's steps, in order, with those at its start.
 
-    Training lowers its loss, so a healthy run has its highest losses at the start, when it knows nothing. What a
-    healthy run may do all the same is excluded one by one:
+    Training lowers the loss, so a healthy run has its highest losses at the start. Exceptions that occur in healthy
+    runs are excluded one by one:
 
-    - Single batches may be far off: the median of ten steps counts, against a start of 8 examples or more.
-    - A schedule may raise the weight of a term, and with it the loss: a term of predictions, as it is before its
-      weight, must be three times its start as well.
-    - A student that starts as its teacher, or from a trained checkpoint, has next to no loss to begin with: that term
-      must also be above 2, which is worse than a guess among seven classes.
-    - Where layers alone are matched there is no such term, and layers drawn anew each epoch may be much further apart:
-      the loss must be a hundred times that of the first steps of its own epoch.
+    - Single batches may be outliers: the median of ten steps is compared, against a start of 8 examples or more.
+    - A schedule may raise the weight of a term, and with it the loss: an unweighted prediction term must be three times
+      its start as well.
+    - A student that starts as its teacher, or from a trained checkpoint, has almost no loss at first: that term must
+      also be above 2, which is worse than a random guess among seven classes.
+    - Where only layers are matched there is no such term, and layers redrawn each epoch may be much further apart: the
+      loss must be a hundred times that of the first steps of its own epoch.
 
-    Steps on texts that the student generates have other losses than those on the data; such runs are not watched.
+    On-policy steps have other losses than those on the data; such runs are not watched.
     """
 
     def __init__(self, *, start: int, window: int, per_epoch: int, terms: Sequence[str], squared: bool) -> None:
@@ -57,7 +57,7 @@ class LossWatch:
         self._last: deque[Mapping[str, float]] = deque(maxlen=STEPS)
 
     def see(self, step: int, losses: Mapping[str, float]) -> Explosion | None:
-        """Look at the losses of a step, counted from 1: the total by the name `loss`, and its terms."""
+        """Add the losses of a step, counted from 1 (`loss` is the total); return the explosion, if there is one."""
         epoch = (step - 1 - self.start) // self._per_epoch
         if not self.terms and epoch != self._epoch:
             self._epoch, self._first = epoch, []

@@ -1,4 +1,4 @@
-"""The outputs of a model on a batch: a forward pass that keeps what a step needs."""
+"""A forward pass of a model that keeps the outputs needed by a step."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def outputs_of(
     logits: bool = True,
     shorten: Callable[[Tensor], Tensor] | None = None,
 ) -> Trace:
-    """Run a model on a batch, or on its mixed examples, and keep what is needed; the rest as for `trace`."""
+    """Run a model on a batch, or on its mixed examples, and keep the needed outputs; the rest as for `trace`."""
     names = stacks_of(model.config)
     wanted: dict[str, Wanted] = {}
     for stack, of_stack in needs.items():

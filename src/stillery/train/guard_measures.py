@@ -1,4 +1,4 @@
-"""Measures of the guards on a few examples: each term's share of the gradient, and the rank of projected states."""
+"""Measurements of the guards on a few examples: each term's share of the gradient, and the rank of projected states."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ _SIDES: tuple[Side, Side] = ("student", "teacher")
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectionRanks:
-    """Effective ranks around a projection, of one side of one pair: of its rows before and after it.
+    """Effective ranks of one side of one pair, before and after its projection.
 
-    `teacher` is the rank of the teacher's rows of that pair before projection; `trained` says that they are projected
-    too, by a map that is trained.
+    `teacher` is the rank of the teacher's rows of that pair before projection; `trained` is true if they pass through a
+    trained projection too.
     """
 
     match: str
@@ -40,7 +40,7 @@ class ProjectionRanks:
 
 @dataclass(frozen=True, kw_only=True)
 class Measures:
-    """The terms' shares of the gradient, none where fewer than two have one; their weights; the projections' ranks."""
+    """The terms' shares of the gradient (empty if fewer than two have one), their weights, the projections' ranks."""
 
     shares: Mapping[str, float]
     weights: Mapping[str, float]
@@ -48,10 +48,10 @@ class Measures:
 
 
 def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:
-    """Measure the objective on a micro-batch, which is on the device; neither it nor its gradients are changed.
+    """Measure the objective on a micro-batch on the device, without changing its state or gradients.
 
-    Of several processes this one measures alone, so the objective is called and not the module in which processes wait
-    for each other. The caller has put the module into evaluation mode, where there is no dropout and memories stay.
+    Only one of several processes measures, so this calls the objective and not the distributed module, in which
+    processes wait for each other. The caller has set evaluation mode, which disables dropout and memory updates.
     """
     objective, projections = step.objective, list[ProjectionRanks]()
     tokens = micro_batch.batch.inputs.get("attention_mask")
@@ -59,7 +59,7 @@ def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:
     def watch(match: str, pair: int, before: tuple[Tensor, Tensor], after: tuple[Tensor, Tensor]) -> None:
         teacher = effective_rank(_real(before[1], tokens))
         for side, rows, projected in zip(_SIDES, before, after, strict=True):
-            # A side that is not projected, or by a map that is not trained, loses nothing.
+            # Without a trained projection a side loses no rank.
             if projected is not rows and projected.requires_grad:
                 ranks = [effective_rank(_real(values, tokens)) for values in (rows, projected)]
                 projections.append(
@@ -73,7 +73,7 @@ def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:
     scaler = step.accelerator.scaler
     scale = 1.0 if scaler is None else float(scaler.get_scale())
     stage = plan.stage
-    # In a hidden-state stage there are no terms but those of layers, so none can be drowned by another kind.
+    # A hidden-state stage has layer terms only, so none can be dominated by another kind.
     predicts = bool(stage.hard_weight) or (stage.prediction is not None and bool(stage.prediction.weight))
     shares = gradient_shares(losses, _shared_parameters(objective), scale) if predicts else {}
     finite = [one for one in projections if math.isfinite(one.before + one.after + one.teacher)]
@@ -81,9 +81,9 @@ def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:
 
 
 def gradient_shares(losses: Losses, parameters: Sequence[nn.Parameter], scale: float = 1.0) -> dict[str, float]:
-    """The norm of each weighted term's gradient by the sum of those norms, on the parameters that several terms reach.
+    """Each weighted term's gradient norm divided by the sum of all, over the parameters shared by several terms.
 
-    Empty where fewer than two terms have a gradient. `scale` keeps gradients in half precision from vanishing.
+    Empty where fewer than two terms have a gradient. `scale` keeps half-precision gradients from underflowing.
     """
     terms = {name: term for name, term in losses.terms.items() if losses.weights[name] and term.requires_grad}
     squares: dict[str, list[Tensor | None]] = {}
@@ -104,10 +104,10 @@ def gradient_shares(losses: Losses, parameters: Sequence[nn.Parameter], scale: f
 
 @torch.no_grad()
 def effective_rank(rows: Tensor) -> float:
-    """The number of directions over which rows are spread: 1 where all are multiples of one, however long.
+    """The effective number of directions that rows span: 1 where all are multiples of one row.
 
-    The participation ratio of the second moments of the rows at unit length. They are not centred: rows that are equal
-    but for a little noise have collapsed as much as rows on one line, and centring would leave the noise alone.
+    It is the participation ratio of the second moments of the rows at unit length. They are not centred: rows that are
+    equal up to a little noise have collapsed too, and centring would leave only the noise.
     """
     units = torch.nn.functional.normalize(rows.detach().float(), dim=-1)
     moments = units @ units.T if len(units) < units.shape[1] else units.T @ units
@@ -115,7 +115,7 @@ def effective_rank(rows: Tensor) -> float:
 
 
 def few_of(micro_batch: MicroBatch, most: int) -> MicroBatch:
-    """At most so many examples of a micro-batch, evenly spaced, with their share of the step's rows."""
+    """Return at most `most` evenly spaced examples of a micro-batch, with their share of the step's rows."""
     size = len(micro_batch.batch)
     if size <= most:
         return micro_batch
@@ -128,7 +128,7 @@ def few_of(micro_batch: MicroBatch, most: int) -> MicroBatch:
         micro_batch,
         batch=few,
         share={name: share * most / size for name, share in micro_batch.share.items()},
-        # The partners of MixUp make no difference here.
+        # The choice of MixUp partners does not matter here.
         mixed=None if mixed is None else replace(mixed, partner=torch.arange(most).flip(0)),
         places=micro_batch.places[chosen],
         cached=None if micro_batch.cached is None else {one: rows[chosen] for one, rows in micro_batch.cached.items()},
@@ -136,13 +136,13 @@ def few_of(micro_batch: MicroBatch, most: int) -> MicroBatch:
 
 
 def _shared_parameters(objective: Objective) -> list[nn.Parameter]:
-    """The student's trained parameters without its embedding tables, whose gradients cost most and add little."""
+    """The student's trained parameters except embedding tables, whose gradients cost most and add little."""
     tables = {id(module.weight) for module in objective.student.modules() if isinstance(module, nn.Embedding)}
     return [one for one in objective.student.parameters() if one.requires_grad and id(one) not in tables]
 
 
 def _real(rows: Tensor, mask: Tensor | None) -> Tensor:
-    """The rows of real tokens one after the other, where rows are of tokens."""
+    """Flatten rows to [rows, width], without padding where they are token rows."""
     if mask is not None and rows.ndim == 3 and rows.shape[:2] == mask.shape:
         rows = rows[mask.bool()]
     return rows.reshape(-1, rows.shape[-1])

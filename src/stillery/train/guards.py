@@ -1,7 +1,7 @@
-"""Guards warn of what goes wrong silently in training, in one line each, with a number and what to change.
+"""Guards: one-line warnings of silent training failures, each with a measurement and a remedy.
 
-They check a few examples a few times an epoch, beside the steps and without changing them: a run with guards ends with
-the same bits as one without.
+They check a few examples a few times an epoch, without affecting the steps: a run with guards is bit-identical to one
+without.
 """
 
 from __future__ import annotations
@@ -24,52 +24,52 @@ from stillery.train.validation import Scores
 __all__ = ["ONE_ANSWER", "Advice", "GuardWarning", "Guards", "PlainAdvice"]
 
 ONE_ANSWER = "one answer"
-"""The guard's name against models that give every dev example one answer."""
+"""Name of the guard against constant predictions on the dev split."""
 
 EXAMPLES = 16
-"""Examples of a check: fewer say too little about a rank."""
+"""Examples of a check; with fewer, the estimate of a rank is too noisy."""
 
 CHECKS_PER_EPOCH = 4
 
 STEPS_BETWEEN = {"cpu": 50, "cuda": 100, "graph": 800}
-"""Least steps from one check to the next, so that checks cost no more than about one step in fifty. On a GPU a check
-takes as long as a whole step, and as long as many replayed ones."""
+"""Minimum number of steps between checks, so that checks cost at most about one step in fifty. On a GPU a check takes
+as long as a whole step, and as long as many replayed ones."""
 
 SHARE = 0.95
-"""A term with more of the gradient than this, for an epoch, drowns the others."""
+"""Share of the gradient above which, for an epoch, a term dominates the others."""
 
 RANK = 0.05
-"""The share of directions besides the first that projected states keep at least. The two trained maps of RAIL-KD's
+"""Least share of the directions besides the first that projected states must keep. The two trained maps of RAIL-KD's
 literal reading keep 0.005 to 0.035 after an epoch, those of its default 0.2 to 0.7."""
 
 LEAST_SPREAD = 0.05
-"""The least rank above 1 of states that can lose a direction."""
+"""Least excess over rank 1 of states that can lose a direction."""
 
 EXPECTED = 0.9
-"""Where this share of the examples should get one answer, giving it to all of them is no failure yet."""
+"""Share of the majority answer in the labels from which constant predictions are not reported."""
 
 
 _PREDICTIONS = ("hard", "soft")
 
 
 class Advice(Protocol):
-    """What to change, in words that end a warning; stages are counted from 0."""
+    """Remedies that end a warning; stages are counted from 0."""
 
     def weight(self, stage: int, term: str, now: float) -> str:
-        """Where a term weighs too much; `now` is its weight."""
+        """The remedy for a term that dominates the gradient; `now` is its weight."""
 
     def projection(self, stage: int, match: str, now: float) -> str:
-        """Where the projections of a match lose rank; `now` is the match's weight."""
+        """The remedy for projections of a match that lose rank; `now` is the match's weight."""
 
     def one_answer(self) -> str:
-        """Where the model gives every example one answer."""
+        """The remedy for constant predictions."""
 
     def explosion(self, lr: float) -> str:
-        """Where the loss explodes."""
+        """The remedy for a loss that explodes."""
 
 
 class PlainAdvice:
-    """Advice where nothing is known of a recipe's settings."""
+    """Advice that refers to no options, for a recipe whose settings are unknown."""
 
     def weight(self, stage: int, term: str, now: float) -> str:
         """Lower the weight."""
@@ -90,7 +90,7 @@ class PlainAdvice:
 
 @dataclass(frozen=True, kw_only=True)
 class GuardWarning:
-    """A warning: its line, and its numbers."""
+    """A guard's warning: its message and its measurements."""
 
     guard: str
     stage: str
@@ -102,11 +102,11 @@ class GuardWarning:
 
     @property
     def key(self) -> tuple[str, ...]:
-        """What a run is warned of only once."""
+        """The identity of a warning; a run gets each only once."""
         return self.guard, self.stage, self.about
 
     def record(self) -> dict[str, Any]:
-        """All of it as plain data."""
+        """The warning as plain data."""
         return {
             "guard": self.guard, "stage": self.stage, "about": self.about, "epoch": self.epoch, "step": self.step,
             **self.numbers, "message": self.line,
@@ -114,7 +114,7 @@ class GuardWarning:
 
 
 class Guards:
-    """The guards of a stage; `before` are the records of the run's earlier warnings, also of before it was resumed."""
+    """The guards of a stage; `before` are the records of the run's earlier warnings, across resumes."""
 
     def __init__(
         self,
@@ -130,7 +130,7 @@ class Guards:
         epoch = min(span.per_epoch, span.length)
         kind = "graph" if graphs else step.accelerator.device.type
         self.every = max(math.ceil(epoch / CHECKS_PER_EPOCH), STEPS_BETWEEN.get(kind, STEPS_BETWEEN["cuda"]))
-        # So many checks in a row span an epoch, and one alone proves nothing.
+        # Number of consecutive checks that span an epoch; a single one proves nothing.
         self.needed = max(math.ceil(epoch / self.every), 2)
         self.warned: set[tuple[str, ...]] = {(one["guard"], one["stage"], one["about"]) for one in before}
         self._heavy: dict[tuple[str, ...], list[float]] = {}
@@ -151,16 +151,16 @@ class Guards:
         self.checks = self.projects or (self.predicts and terms > 1)
 
     def due(self, clock: Clock) -> bool:
-        """Whether to check before this step: projections are checked before the first one too."""
+        """Return whether a check is due before this step: projections are also checked before the first one."""
         return self.checks and ((clock.stage_step + 1) % self.every == 0 or (self.projects and not clock.stage_step))
 
     def check(self, plan: StepPlan, micro_batch: MicroBatch) -> list[GuardWarning]:
-        """Check gradients and projections on a micro-batch of a step that is yet to be taken."""
+        """Check gradients and projections on a micro-batch of the upcoming step."""
         step, clock = self.step, plan.clock
         few = few_of(micro_batch, EXAMPLES).to(step.accelerator.device)
         step.module.eval()
         try:
-            # Every step seeds its own draws, so this check takes none away from it.
+            # Every step seeds its own generators, so this check does not affect it.
             seed_generators(step_seed(clock.seed, clock.step, 0, step.accelerator.process_index), few.places.device)
             found = measure(step, plan, few)
         finally:
@@ -168,7 +168,7 @@ class Guards:
         return self._new([*self._shares(found, clock), *self._ranks(found, clock)])
 
     def check_score(self, metrics: object, clock: Clock, *, lr: float) -> list[GuardWarning]:
-        """Check the dev split's score after a step; before an epoch is over it says nothing yet."""
+        """Check the dev split's predictions after a step, from the end of the first epoch on."""
         one = metrics.one_answer if isinstance(metrics, Scores) else None
         if one is None or not self.predicts or clock.stage_step + 1 < min(self.per_epoch, clock.stage_steps):
             return []
@@ -184,14 +184,14 @@ class Guards:
         return self._new([self._warning(ONE_ANSWER, "model", clock, numbers, line)])
 
     def _after(self, steps: int) -> str:
-        """How long a stage has been trained: in epochs, where it has had one."""
+        """The training length of a stage in words: in epochs, or in steps within the first one."""
         if steps < self.per_epoch:
             return "the one step of this stage" if steps == 1 else f"the {steps} steps of this stage"
         epochs = steps / self.per_epoch
         return f"{epochs:.3g} epoch{'' if epochs == 1 else 's'}"
 
     def check_losses(self, steps: Iterable[tuple[int, Mapping[str, float]]], lr: float) -> list[GuardWarning]:
-        """Look at the losses of steps that were taken, with this process's share of their examples."""
+        """Check the losses of completed steps, which cover this process's share of their examples."""
         share = 1 / self.step.accelerator.num_processes
         found = [
             self.watch.see(step, {name: value / share for name, value in losses.items()}) for step, losses in steps
@@ -211,7 +211,7 @@ class Guards:
         )  # fmt: skip
 
     def _shares(self, found: Measures, clock: Clock) -> Iterable[GuardWarning]:
-        """Warn of terms with all the gradient: one by itself, or those of layers together, which may share a weight."""
+        """Warn of terms that dominate the gradient: a single one, or all layer terms, which may share a weight."""
         layers = sorted(name for name in found.shares if name not in _PREDICTIONS)
         groups: dict[tuple[str, ...], float] = {(name,): share for name, share in found.shares.items()}
         if len(layers) > 1 and not any(share > SHARE for share in found.shares.values()):
@@ -233,8 +233,8 @@ class Guards:
         """Warn of projections that lose rank."""
         for one in found.projections:
             key = (one.match, one.pair, one.side)
-            # A teacher's map that is trained too may collapse with the student's, and the student's states with it.
-            # Where it is not trained, a student that begins at the mean of its target has lost nothing.
+            # A trained teacher map may collapse together with the student's, and with it the student's states. Where
+            # it is not trained, a student that begins at the mean of its target has lost nothing.
             best = max(one.before, self._best.get(key, 1.0)) if one.trained else one.before
             self._best[key] = max(one.after, self._best.get(key, 1.0))
             # A direction that the teacher does not have is no loss.
@@ -258,7 +258,7 @@ class Guards:
         )  # fmt: skip
 
     def _new(self, found: Sequence[GuardWarning]) -> list[GuardWarning]:
-        """Those the run has not been warned of."""
+        """The warnings that are new in this run."""
         new = []
         for one in found:
             if one.key not in self.warned:

@@ -1,4 +1,4 @@
-"""Keep memory that one step frees for the next, where the C library would return it to the system."""
+"""Reuse freed host memory across steps, instead of letting glibc return it to the operating system."""
 
 from __future__ import annotations
 
@@ -9,22 +9,22 @@ from contextlib import contextmanager
 
 __all__ = ["held_heap"]
 
-# The numbers of glibc's malloc.h.
+# Option numbers from glibc's malloc.h.
 _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 # More than any tensor of a step, and than all of them together.
 _HELD = {_MMAP_THRESHOLD: 1 << 30, _TRIM_THRESHOLD: (1 << 31) - 1}
-# Where glibc itself ends up in a process that frees large pieces.
+# The thresholds that glibc adapts to in a process that frees large blocks.
 _USUAL = {_MMAP_THRESHOLD: 32 << 20, _TRIM_THRESHOLD: 64 << 20}
 _OWN = ("GLIBC_TUNABLES", "MALLOC_MMAP_THRESHOLD_", "MALLOC_TRIM_THRESHOLD_")
 
 
 @contextmanager
 def held_heap() -> Iterator[None]:
-    """Keep memory that is freed in the block for later allocations in it; after it, return free memory to the system.
+    """Inside the block keep freed memory for later allocations; at its end return free memory to the system.
 
     A step on a CPU allocates and frees its activations and gradients, the largest of them tens of megabytes. glibc
-    returns pieces of that size to the system, which then has to zero every page of them again. Settings of glibc from
-    the environment stay, and other C libraries are left alone.
+    returns blocks of that size to the system, which then has to zero every page of them again. malloc settings from the
+    environment take precedence, and other C libraries are left alone.
     """
     set_option, trim = _malloc("mallopt"), _malloc("malloc_trim")
     if set_option is None or trim is None or any(name in os.environ for name in _OWN):
@@ -41,7 +41,7 @@ def held_heap() -> Iterator[None]:
 
 
 def _malloc(name: str) -> Callable[..., int] | None:
-    """A function of the C library, if it has it."""
+    """Look up a function of the C library; None if it is missing."""
     try:
         found: Callable[..., int] = getattr(ctypes.CDLL(None), name)
     except (AttributeError, OSError, TypeError):

@@ -1,4 +1,4 @@
-"""Learning rate, lengths of stages, and seeds: pure functions of the step."""
+"""Learning-rate schedule, number of steps and lengths of stages, as pure functions."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def learning_rate(peak: float, step: int, steps: int, warmup: float) -> float:
 
 
 MOST_OF_A_RUN = 0.75
-"""The largest share of a run, however short, of a stage with a least number of steps."""
+"""The largest share of a run that a stage with a minimum number of steps may take."""
 
 
 def run_steps(epochs: int, examples: int, window: int, most: int | None = None) -> int:
-    """Optimiser steps of a run: epochs over the examples, a window of them in each step, and no more than `most`."""
+    """Optimiser steps of a run: `epochs` over the examples with `window` examples per step, and at most `most`."""
     steps = epochs * -(-examples // window)
     return min(steps, most or steps)
 
@@ -36,7 +36,7 @@ def run_steps(epochs: int, examples: int, window: int, most: int | None = None) 
 def stage_lengths(steps: int, shares: Sequence[float], least: Sequence[int] | None = None) -> list[int]:
     """Divide a number of steps into stages by their shares; every stage gets one step if there are enough.
 
-    A stage gets at least its `least` steps, or `MOST_OF_A_RUN` where the run is too short for that.
+    A stage gets at least its `least` steps, limited to `MOST_OF_A_RUN` in a short run.
 
     >>> stage_lengths(12, [5, 1]), stage_lengths(3, [16, 4])
     ([10, 2], [2, 1])

@@ -1,4 +1,4 @@
-"""What a run writes down as it goes: JSON Lines, and the same numbers to trackers."""
+"""The training log of a run: JSON Lines, with the same numbers sent to experiment trackers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def _flat(event: dict[str, Any], prefix: str = "") -> dict[str, float]:
 
 
 class RunLog:
-    """Events of a run, one JSON object a line; their numbers go to the trackers that are asked for, too."""
+    """Writes the events of a run as one JSON object per line, and their numbers to the requested trackers."""
 
     def __init__(
         self,
@@ -37,9 +37,9 @@ class RunLog:
         after_step: int | None = None,
         about: Mapping[str, Any] | None = None,
     ) -> None:
-        """Open the log; when a run goes on after a step, what it had written beyond that step is dropped.
+        """Open the log; when a run resumes after a step, entries beyond that step are dropped.
 
-        `about` is what trackers are told of the run.
+        `about` are the run's settings for trackers.
         """
         self.path = folder / "log.jsonl"
         dropped = set() if after_step is None or not self.path.exists() else _cut(self.path, after_step)
@@ -51,7 +51,7 @@ class RunLog:
             )
 
     def write(self, event: str, step: int, **values: Any) -> None:
-        """Write one event."""
+        """Log one event."""
         self._file.write(json.dumps({"event": event, "step": step, **values}) + "\n")
         self._file.flush()
         if self._trackers is not None:
@@ -65,7 +65,7 @@ class RunLog:
 
 
 def _cut(path: Path, after_step: int) -> set[Logged]:
-    """Leave out of a log what was written beyond a step, and say what that is."""
+    """Remove the events beyond a step from a log, and return them."""
     kept, dropped = [], set()
     for line in path.read_text(encoding="utf-8").splitlines():
         try:

@@ -1,8 +1,8 @@
-"""The training loop, for every method: read it top to bottom.
+"""The training loop of all methods, written to be read from top to bottom.
 
-An optimiser step takes a *window* of examples, divided into micro-batches over accumulation and processes; the loss
-does not depend on how it was divided. Everything random or scheduled is a function of the step, so a run that is killed
-and resumed ends with the same bits as one that was not.
+An optimiser step processes a *window* of examples, divided into micro-batches over accumulation and processes; the loss
+does not depend on the division. Everything random or scheduled is a function of the step, so a run that is killed and
+resumed is bit-identical to an uninterrupted one.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ __all__ = [
 ]
 
 PREFETCHED = 4
-"""Steps whose inputs are prefetched while a GPU is busy with the steps before."""
+"""Number of steps whose inputs are prefetched while a GPU computes earlier steps."""
 
 Score = Callable[[PreTrainedModel], Mapping[str, float]]
 """Scores the student on the dev split; the first metric decides which weights are best."""
@@ -72,10 +72,10 @@ Score = Callable[[PreTrainedModel], Mapping[str, float]]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Monitoring:
-    """How a run is watched: its score on the dev split, the advice of guards, and the settings that trackers record.
+    """Monitoring of a run: scoring on the dev split, the advice of guards, and the settings recorded by trackers.
 
-    `on_step` sees the loss and its terms after every step, as soon as they are read: on a GPU some steps later.
-    `on_score` sees every score. Both are called by the main process, and either may stop the run.
+    `on_step` receives the loss and its terms after every step, as soon as they are read: on a GPU some steps later.
+    `on_score` receives every score. Both are called by the main process, and either may stop the run.
     """
 
     score: Score | None = None
@@ -87,11 +87,11 @@ class Monitoring:
 
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
-    """The result of a training run; `best` and `last` are the dev split's metrics at those scorings.
+    """The result of a training run; `best` and `last` are the best and last metrics on the dev split.
 
-    Of the `seconds`, `store_seconds` went into choosing and filling the teacher cache; `store_choices` say how, and
-    `stored` which stages read it, None where none could. The `warnings` are the guards'; None where guards were off.
-    `stopped_by` is the callback that stopped the run.
+    Of the `seconds`, `store_seconds` were spent on choosing and filling the teacher cache; `store_choices` are its
+    decisions, and `stored` the stages that read it, None where none could. `warnings` are those of the guards; None
+    where guards were off. `stopped_by` is the callback that stopped the run.
     """
 
     steps: int
@@ -108,7 +108,7 @@ class Outcome:
 
 
 def accelerator_for(precision: str) -> Accelerator:
-    """The device or devices to train on; a precision of an earlier run in this process does not stick."""
+    """Return an accelerator for this precision, independent of that of earlier runs in this process."""
     AcceleratorState._reset_state(reset_partial_state=False)
     # A hidden-state stage leaves the classifier, and other stages' projections, without a gradient.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
@@ -129,10 +129,10 @@ def train(
     cache: CacheUse | None = None,
     monitoring: Monitoring | None = None,
 ) -> Outcome:
-    """Train the objective's student in place; the run's log and checkpoints go to `folder`.
+    """Train the objective's student in place; write the run's log and checkpoints to `folder`.
 
-    The number of steps is that of `epochs` over the data of the `sources`; stages on supplementary texts take their
-    share of it. Without a `cache` the teacher runs in every step.
+    The number of steps is that of `epochs` over the main data of the `sources`; stages on supplementary texts take
+    their share of it. Without a `cache` the teacher runs in every step.
     """
     check_measured(objective.stages)
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
@@ -170,7 +170,7 @@ def train(
     finally:
         for teacher in sources.teachers:
             teacher.host_weights.clear()
-        # The state of the last optimiser is twice the student; scoring should not need memory beside it.
+        # The state of the last optimiser is twice the student's size; free it before scoring.
         accelerator._optimizers.clear()
         if log is not None:
             log.close()
@@ -178,7 +178,7 @@ def train(
 
 
 def _start(folder: Path, objective: Objective, resume: bool) -> tuple[Progress, int | None]:
-    """The progress that a run goes on from, its weights restored, and the step it is resumed at, if it is."""
+    """Restore the weights of a resumed run; return the progress to start from, and the step it resumes at, if any."""
     progress = checkpoint.read_begun(folder) if resume else Progress()
     if resume and checkpoint.has_checkpoint(folder):
         progress = checkpoint.read_progress(folder)
@@ -199,7 +199,7 @@ def _log(
 
 
 def _outcome(folder: Path, objective: Objective, settings: Training, progress: Progress) -> Outcome:
-    """The result of a run, with the weights that are to be kept in the objective."""
+    """Load the weights to keep into the objective, and return the result of the run."""
     kept = progress.step
     if settings.keep == "best" and progress.best_step is not None and progress.best_step != progress.step:
         kept = progress.best_step
@@ -221,7 +221,7 @@ def _outcome(folder: Path, objective: Objective, settings: Training, progress: P
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Run:
-    """What all stages of a run have in common."""
+    """The objects shared by all stages of a run."""
 
     module: nn.Module
     objective: Objective
@@ -234,14 +234,14 @@ class _Run:
     monitoring: Monitoring
 
     def write(self, event: str, step: int, **values: Any) -> None:
-        """Write one event into the log, which the main process has."""
+        """Log one event, in the main process only."""
         if self.log is not None:
             self.log.write(event, step, **values)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Due:
-    """What is due after a step: the last of its stage, or of an epoch; whether it is logged, scored and saved."""
+    """The actions due after a step: logging, scoring, saving; and whether it ends its stage or an epoch."""
 
     last: bool
     ends_epoch: bool
@@ -252,7 +252,7 @@ class _Due:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _StageRun:
-    """What all steps of a stage have in common; `optimiser` is the one behind the accelerator's in `step`."""
+    """The objects shared by all steps of a stage; `optimiser` is the one that the accelerator's in `step` wraps."""
 
     run: _Run
     span: StageSpan
@@ -263,7 +263,7 @@ class _StageRun:
     losses: DeferredLosses
 
     def due(self, clock: Clock) -> _Due:
-        """What is due after the step at this time."""
+        """Return the actions due after the step at this time."""
         settings, done = self.run.settings, clock.stage_step + 1
         last, ends_epoch = done == self.span.length, done % self.span.per_epoch == 0
         scores = ends_epoch if settings.eval_every is None else done % settings.eval_every == 0
@@ -276,7 +276,7 @@ class _StageRun:
         )
 
     def take(self, inputs: StepInputs, *, grad_norms: bool) -> StepLosses:
-        """Take a step: on texts the student generates, as a replayed graph, or operation by operation."""
+        """Take a step: on-policy, as a replayed CUDA graph, or eagerly."""
         plan, device, policy = inputs.plan, self.run.accelerator.device, self.run.sources.on_policy
         if policy is not None and plan.stage.needs_teacher and is_on_policy(policy, plan.clock):
             there = [one.to(device) for one in inputs.micro_batches]
@@ -289,12 +289,12 @@ class _StageRun:
 
 
 def _stage(run: _Run, span: StageSpan, teacher: Teacher | None, progress: Progress, resumed_at: int | None) -> Progress:
-    """Run one stage from where the run is to the stage's end, with an optimiser of its own."""
+    """Train one stage from the current step to its end, with its own optimiser."""
     settings, accelerator, objective = run.settings, run.accelerator, run.objective
     optimiser = adamw(objective, settings.lr, settings.weight_decay)
     if resumed_at is not None and span.start < resumed_at < span.end:
         checkpoint.restore_optimiser(run.folder, objective, optimiser)
-    # No optimiser of an earlier stage may stay: the same gradients would be unscaled once for each.
+    # Drop the optimisers of earlier stages: the same gradients would be unscaled once for each.
     accelerator._optimizers.clear()
     prepared = accelerator.prepare(optimiser)
     if accelerator.scaler is not None and progress.scaler is not None:
@@ -327,7 +327,7 @@ def _stage(run: _Run, span: StageSpan, teacher: Teacher | None, progress: Progre
 
 
 def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress) -> Progress:
-    """Take the next step, log the losses that have arrived, and do what is due after it."""
+    """Take the next step, log the losses that have arrived, and perform the actions due after it."""
     run, settings, began = stage.run, stage.run.settings, time.perf_counter()
     inputs = next(prefetched)
     clock = inputs.plan.clock
@@ -359,7 +359,7 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
 
 
 def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -> Progress:
-    """Score the student on the dev split and save the position of the run, where these are due."""
+    """Score the student on the dev split and save a checkpoint, where due."""
     run = stage.run
     in_last_stage = clock.stage == len(run.objective.stages) - 1
     if run.monitoring.score is not None and ((in_last_stage and due.scores) or progress.stopped):
@@ -377,7 +377,7 @@ def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -
 
 
 def _warn(run: _Run, found: Sequence[GuardWarning], progress: Progress) -> Progress:
-    """Print and log what guards found."""
+    """Print and log the warnings of guards."""
     for one in found:
         say(one.line)
         run.write("warning", one.step, **{name: value for name, value in one.record().items() if name != "step"})
@@ -391,7 +391,7 @@ def _scored(run: _Run, metrics: Mapping[str, float], progress: Progress) -> Prog
     progress = progress.after(last=metrics)
     run.write("dev", progress.step, metrics=metrics)
     progress = _called(run, "on_score", progress.step, metrics, progress)
-    # A run may go on with another metric first than it had.
+    # A run may be resumed with another main metric.
     if progress.best is None or value > progress.best.get(main, -math.inf):
         if run.settings.keep == "best" and run.log is not None:
             checkpoint.save_best(run.folder, run.objective, progress.step)
@@ -401,7 +401,7 @@ def _scored(run: _Run, metrics: Mapping[str, float], progress: Progress) -> Prog
 
 
 def _called(run: _Run, name: str, step: int, numbers: Mapping[str, Any], progress: Progress) -> Progress:
-    """Call the user's function of that name, if there is one, and stop where it says so."""
+    """Call the user's callback of that name, if given, and stop the run if it requests that."""
     callback: Callback | None = getattr(run.monitoring, name)
     if callback is None:
         return progress

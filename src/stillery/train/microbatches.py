@@ -1,4 +1,4 @@
-"""Split the examples of one optimiser step into micro-batches that know their share of it."""
+"""Split the examples of one optimiser step into micro-batches, each with its share of the step's rows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ __all__ = ["MicroBatch", "split_window"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class MicroBatch:
-    """A micro-batch of a step: its share of the step's rows, how it is mixed, its places in the training split.
+    """A micro-batch of a step: its share of the step's rows, its MixUp parameters, its indices in the training split.
 
-    `cached` are the teacher's outputs on it, where those were read from the teacher cache.
+    `cached` are the teacher's outputs on it, if they were read from the teacher cache.
     """
 
     batch: Batch
@@ -35,13 +35,13 @@ class MicroBatch:
     cached: Mapping[CachedArray, Tensor] | None = None
 
     def with_cached(self, cached: Mapping[CachedArray, Tensor] | None) -> MicroBatch:
-        """The same with what was read of the teacher cache, if anything was; the teacher then needs no inputs."""
+        """Return a copy with outputs read from the teacher cache, if any; the teacher then needs no inputs."""
         if cached is None:
             return self
         return replace(self, batch=replace(self.batch, teacher=None), cached=cached)
 
     def to(self, device: torch.device) -> MicroBatch:
-        """The same on a device; from pinned memory the copy does not wait."""
+        """Return a copy on a device; from pinned memory the transfer is asynchronous."""
         cached = None
         if self.cached is not None:
             cached = {array: tensor.to(device, non_blocking=True) for array, tensor in self.cached.items()}
@@ -52,7 +52,7 @@ class MicroBatch:
         return replace(self, batch=self.batch.to(device), mixed=mixed, places=places, cached=cached)
 
     def pinned(self) -> MicroBatch:
-        """The same in pinned memory, from which a GPU copies by itself."""
+        """Return a copy in pinned memory, for asynchronous transfers to a GPU."""
         cached = None
         if self.cached is not None:
             cached = {array: tensor.pin_memory() for array, tensor in self.cached.items()}
@@ -70,9 +70,9 @@ def split_window(
     mixing: Mixing | None,
     accelerator: Accelerator,
 ) -> list[MicroBatch]:
-    """This process's micro-batches of a window, each with its share of the window's rows and how it is mixed.
+    """This process's micro-batches of a window, each with its share of the window's rows and its MixUp parameters.
 
-    Partners are drawn for the whole window, so that they do not depend on how the window is split.
+    Partners are drawn for the whole window, so that they do not depend on its division.
     """
     processes = accelerator.num_processes
     lam, partner = 1.0, None
@@ -92,7 +92,7 @@ def split_window(
                 mine.append((chosen, rows, drawn))
     found = []
     for chosen, rows, drawn in mine:
-        # A process left without examples still has to take part in the step: it runs one that does not count.
+        # A process left without examples still has to take part in the step: it runs one with weight 0.
         batch = data.batch(chosen if len(chosen) else window[:1], padded_to(accelerator.device))
         share = {name: count / max(total[name], 1) for name, count in rows.items()}
         mixed = None

@@ -1,8 +1,8 @@
-"""The one module that is trained: the student with its projections, giving every loss term of a stage.
+"""The training objective: the student with its projections, as one module that returns the loss terms of a stage.
 
-A term is a mean over *rows* (examples, real tokens, pairs of those, or scored targets). Of a micro-batch the module
-returns the part of that mean that its own rows make up, `mean over its rows * its rows / the step's rows`, so that
-the sum over the micro-batches of all processes is the whole step's term, however the step was divided.
+A term is a mean over *rows* (examples, real tokens, pairs of those, or scored targets). For a micro-batch the module
+returns the contribution of its own rows, `mean over its rows * its rows / the step's rows`, so that the sum over the
+micro-batches of all processes is the term of the whole step, however it was divided.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ __all__ = ["Losses", "Needs", "Objective", "Watch", "pairs_of"]
 
 
 Watch = Callable[[str, int, tuple[Tensor, Tensor], tuple[Tensor, Tensor]], None]
-"""Is given a match, the number of its pair, and the student's and the teacher's rows before and after a projection."""
+"""Called with a match, its pair's number, and the student's and the teacher's rows before and after a projection."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Losses:
-    """The weighted total, every term under its own name, unweighted, and the weights."""
+    """The weighted total, the unweighted terms by name, and the weights."""
 
     total: Tensor
     terms: dict[str, Tensor]
@@ -44,12 +44,12 @@ class Losses:
 
 
 class Objective(nn.Module):
-    """Student, projections, flows and criteria; calling it gives the losses of a micro-batch in a step.
+    """Student, projections, flows and criteria; its forward pass returns the losses of a micro-batch.
 
     `teacher` are the sizes of the teacher's one stack, or of each of its stacks; `between` are they and the student's,
-    stage by stage. With `drop_start` no layers are matched where a decoder starts with its padding token. The labels'
-    loss of an example is multiplied by the weight its class has in `class_weights`. What a run
-    knows of its losses is all given here, so that a step needs no more than its batch and its plan.
+    by stage. With `drop_start` layers are not matched at a decoder start token that is the padding token. The hard loss
+    of an example is multiplied by the weight of its class in `class_weights`. All settings of the losses are given
+    here, so that a step needs only its batch and its plan.
     """
 
     class_weights: Tensor | None
@@ -68,7 +68,7 @@ class Objective(nn.Module):
         class_weights: Tensor | None = None,
     ) -> None:
         super().__init__()
-        # Not saved: they are counted from the training split.
+        # Not saved: they are computed from the training split.
         self.register_buffer("class_weights", class_weights, persistent=False)
         self.student = student
         self.stages = tuple(stages)
@@ -91,7 +91,7 @@ class Objective(nn.Module):
         ]
 
     def _add_modules(self, index: int, stage: Stage, seed: int, examples: int) -> None:
-        """Make the projections, flows and criteria of a stage; a shared criterion is made once."""
+        """Create the projections, flows and criteria of a stage; a shared criterion is created once."""
         projections, flows = modules_of(stage, self.between[index], Clock(seed=seed))
         self.projections[str(index)] = nn.ModuleDict(projections)
         self.flows[str(index)] = nn.ModuleDict(flows)
@@ -102,7 +102,7 @@ class Objective(nn.Module):
                 self.judges[name] = judge
 
     def plan(self, clock: Clock) -> StepPlan:
-        """The plan of the step at this time: which layers meet, what the models must output, which rows count."""
+        """Return the plan of the step at this time: matched layers, required outputs, rows of the loss terms."""
         return self._planners[clock.stage](clock)
 
     def forward(
@@ -113,17 +113,17 @@ class Objective(nn.Module):
         counts: Mapping[str, Tensor] | None = None,
         watch: Watch | None = None,
     ) -> Losses:
-        """The losses of a micro-batch, its share of its optimiser step's.
+        """Return the losses of a micro-batch, as its contribution to the optimiser step.
 
-        `teacher` are the teacher's outputs on each view. `counts` are those of the whole step, of matches whose
-        distance counts what it is a mean over (`counts_of`). `watch` is given the input and output of every projection.
+        `teacher` are the teacher's outputs by view. `counts` are the denominators over the whole step of matches whose
+        distance returns its own count (`counts_of`). `watch` is called with the inputs and outputs of every projection.
         """
         batch, share = micro_batch.batch, micro_batch.share
         plan = plan.without_labels() if batch.generated else plan
         factors = self._factors(plan, share)
         student = self._student(plan, micro_batch)
-        # The models may run in half precision; their outputs are measured in full. Logits over a vocabulary are
-        # widened where they are measured, a few tokens at a time: a wide copy would be the largest tensor of the step.
+        # The models may run in half precision; losses are computed in float32. Logits over a vocabulary are upcast
+        # in the loss, a few tokens at a time: a full float32 copy would be the largest tensor of the step.
         keep = self.kind in BY_TOKEN
         facts = BatchFacts(
             labels=batch.labels,
@@ -149,21 +149,21 @@ class Objective(nn.Module):
         )
 
     def _factors(self, plan: StepPlan, share: Mapping[Rows, float]) -> dict[str, float]:
-        """The factor of each term of a micro-batch, so that those of all micro-batches of a step add up."""
+        """The factor of each term of a micro-batch with which all micro-batches of a step add up."""
         if all(part == 1 for part in share.values()):
             return dict.fromkeys(plan.weights, 1.0)
         predicted: Rows = "targets" if self.kind in BY_TOKEN else "examples"
         factors = {"hard": share[predicted], "soft": share[predicted]} if plan.predicts else {}
         for match, rows in zip(plan.stage.matches, plan.rows.denominators, strict=True):
             if rows in ("sum", "counted"):
-                # A process left without examples runs one that does not count.
+                # A process left without examples runs one with weight 0.
                 factors[match.name] = 1.0 if share["examples"] else 0.0
             else:
                 factors[match.name] = share[rows]  # type: ignore[index]
         return factors
 
     def _stage_modules(self, clock: Clock, factors: Mapping[str, float], watch: Watch | None) -> StageModules:
-        """The modules of a stage; a flow that takes it is told its share of the step's rows."""
+        """The modules of a stage; flows that take `share` get their share of the step's rows."""
         projections, flows = self._of_stage(self.projections, clock), self._of_stage(self.flows, clock)
         if watch is not None:
             projections = {name: _Watched(name, one, watch) for name, one in projections.items()}
@@ -177,7 +177,7 @@ class Objective(nn.Module):
 
     @torch.no_grad()
     def counts_of(self, plan: StepPlan, micro_batch: MicroBatch, teacher: Mapping[str, Trace]) -> dict[str, Tensor]:
-        """What those matches count in a micro-batch, pair by pair, whose distance counts what it is a mean over."""
+        """Return the counts of a micro-batch by pair, for matches whose distance returns its own count."""
         student = self._student(plan, micro_batch)
         stage, pairs = plan.counting()
         with torch.autocast(micro_batch.batch.inputs["input_ids"].device.type, enabled=False):
@@ -195,7 +195,7 @@ class Objective(nn.Module):
         return dict(modules[key].items()) if key in modules else {}  # type: ignore[operator]
 
     def _student(self, plan: StepPlan, micro_batch: MicroBatch) -> dict[str, Trace]:
-        """The student's outputs on each view the stage compares."""
+        """Run the student on each view that the stage compares."""
         outputs, stage, inputs, mixed = {}, plan.stage, micro_batch.batch.inputs, micro_batch.mixed
         if mixed is not None:
             outputs["mixed"] = outputs_of(
@@ -212,7 +212,7 @@ class Objective(nn.Module):
         return outputs
 
     def after_step(self, *, new_epoch: bool) -> None:
-        """Update criteria and flows that have a memory, once per optimiser step."""
+        """Update stateful criteria and flows, once per optimiser step."""
         for memory in (judge for judge in self.judges.values() if isinstance(judge, Stateful)):
             memory.update(new_epoch)
         shared: dict[str | None, list[nn.Module]] = {}
@@ -232,12 +232,12 @@ class Objective(nn.Module):
 
 
 def _takes_share(flow: nn.Module) -> bool:
-    """Whether a flow takes the share of the step's rows it is given: one that all processes find together does."""
+    """Return whether a flow takes its share of the step's rows, as one computed jointly by all processes does."""
     return "share" in signature(flow.forward).parameters
 
 
 class _Watched(nn.Module):
-    """A projection that reports its input and output; every pair goes through it by itself."""
+    """A projection that reports its inputs and outputs; every pair is projected separately."""
 
     def __init__(self, name: str, projection: nn.Module, watch: Watch) -> None:
         super().__init__()
@@ -251,12 +251,12 @@ class _Watched(nn.Module):
 
 
 def _part(value: Tensor, factor: float) -> Tensor:
-    """A micro-batch's part of a step's term; most steps are one micro-batch, and the whole needs no arithmetic."""
+    """A micro-batch's contribution to a term; a step of one micro-batch needs no multiplication."""
     return value if factor == 1 else value * factor
 
 
 def _weighted_sum(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> Tensor:
-    """The terms times their weights, added up in their order."""
+    """The weighted sum of the terms, in order."""
     (first, value), *others = terms.items()
     total = value * weights[first]
     for name, term in others:
@@ -265,7 +265,7 @@ def _weighted_sum(terms: Mapping[str, Tensor], weights: Mapping[str, float]) -> 
 
 
 def _widened(views: Mapping[str, Trace], *, keep_logits: bool) -> dict[str, Trace]:
-    """The outputs on each view in at least float32; logits as they are if asked for."""
+    """Upcast the outputs on each view to at least float32; with `keep_logits` except the logits."""
     return {view: _widened_trace(trace, keep_logits=keep_logits) for view, trace in views.items()}
 
 
@@ -284,7 +284,7 @@ def _widened_stack(stack: Stack) -> Stack:
 
 
 def _widened_layers(layers: Mapping[int, Tensor]) -> Mapping[int, Tensor]:
-    """The layers in at least float32; rows of one token, as the teacher cache gives them, in one operation."""
+    """Upcast layers to at least float32; rows of one token, as read from the teacher cache, in one operation."""
     formats = {(values.dtype, values.shape) for values in layers.values()}
     if len(layers) > 1 and len(formats) == 1:
         ((dtype, shape),) = formats

@@ -1,8 +1,8 @@
-"""On-policy distillation: the student learns on texts it generates itself and the teacher scores.
+"""On-policy distillation: the student learns on texts that it generates and the teacher scores.
 
-This is a remedy for exposure bias. At such a step the targets of a batch are what the student samples for its sources.
-Predictions and layers are matched along them; the labels' loss is left out, as the labels are other texts. The steps
-and the samples are functions of the clock and the student's weights, so that a resumed run is exact.
+This is a remedy for exposure bias. At such a step the targets of a batch are sampled from the student. Predictions and
+layers are matched on them; the hard loss is left out, as the labels are other texts. The choice of steps and the
+samples are functions of the clock and the student's weights, so that a resumed run is exact.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ __all__ = ["OnPolicy", "is_on_policy", "with_generated_targets"]
 
 @dataclass(frozen=True, kw_only=True)
 class OnPolicy:
-    """The share of steps on texts the student generates, and how it does: most tokens, end and padding tokens.
+    """The share of on-policy steps, and the settings of generation: maximum length, end tokens, padding token.
 
     `drop_start` as for the `Objective`.
     """
@@ -48,7 +48,7 @@ class OnPolicy:
 
 
 def is_on_policy(policy: OnPolicy, clock: Clock) -> bool:
-    """Whether the student generates the targets of this step."""
+    """Return whether the student generates the targets of this step."""
     return bool(np.random.default_rng([clock.seed, clock.step, 0x0517]).random() < policy.rate)
 
 
@@ -59,7 +59,7 @@ def with_generated_targets(
     clock: Clock,
     accelerator: Accelerator,
 ) -> list[MicroBatch]:
-    """The micro-batches of a step with generated texts as targets, and their shares of the generated rows."""
+    """Return the micro-batches of a step with generated texts as targets, and their shares of the generated rows."""
     generated = []
     for number, micro_batch in enumerate(micro_batches):
         seed_generators(step_seed(clock.seed, clock.step, number, accelerator.process_index), accelerator.device)
@@ -81,7 +81,7 @@ def with_generated_targets(
 
 
 def _generated(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batch:
-    """A batch with targets that the student samples."""
+    """Return a batch with targets sampled from the student."""
     reads = kind_of(student.config) == "encoder-decoder"
     inputs = {name: batch.inputs[name] for name in ("input_ids", "attention_mask")}
     prompts = inputs if reads else _prompts(batch.inputs, policy.pad_id)
@@ -108,7 +108,7 @@ def _generated(student: PreTrainedModel, batch: Batch, policy: OnPolicy) -> Batc
 
 
 def _prompts(inputs: dict[str, Tensor], pad_id: int) -> dict[str, Tensor]:
-    """The prompts, the tokens before the first scored one, padded on the left."""
+    """The prompts (the tokens before the first scored one), padded on the left."""
     scored = inputs["labels"] != IGNORED
     lengths = torch.where(scored.any(1), scored.long().argmax(1), inputs["attention_mask"].sum(1))
     width = int(lengths.max())

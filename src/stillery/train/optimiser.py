@@ -1,4 +1,4 @@
-"""AdamW over everything that is trained, weight decay on matrices only."""
+"""AdamW over all trained parameters, with weight decay on matrices only."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def parameter_groups(module: nn.Module, weight_decay: float) -> list[dict[str, o
 
 
 def adamw(module: nn.Module, lr: float, weight_decay: float) -> torch.optim.AdamW:
-    """The optimiser of one stage; on a GPU the learning rate is there too, so that a recorded step reads it."""
+    """Create the optimiser of a stage; on a GPU the learning rate is a device tensor that a recorded step reads."""
     groups = parameter_groups(module, weight_decay)
     device = next(module.parameters()).device
     if device.type != "cuda":
@@ -34,5 +34,5 @@ def set_rate(optimiser: torch.optim.Optimizer, rate: float) -> None:
         if not isinstance(there, Tensor):
             group["lr"] = rate
         elif not any(there is one for one in filled):
-            # Groups may share one.
+            # Groups may share one tensor.
             filled.append(there.fill_(rate))

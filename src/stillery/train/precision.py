@@ -1,6 +1,6 @@
-"""Which number format a machine can train in, tried in a child process.
+"""Choice of the training precision, tested in a child process.
 
-A processor may advertise an instruction it then refuses, and die of it; a child that dies costs nothing.
+A processor may advertise instructions that then kill the process; in a child that does no harm.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ assert all(torch.isfinite(p.grad).all() for p in net.parameters())
 
 @cache
 def _trial(device: str, dtype: str, extra: tuple[str, str] | None = None) -> str | None:
-    """Train one step in a child process; return what went wrong, or None."""
+    """Train one step in a child process; return the failure in words, or None."""
     environment = os.environ | (dict([extra]) if extra else {})
     done = subprocess.run(
         [sys.executable, "-c", _TRIAL, device, dtype], env=environment, capture_output=True, text=True, check=False
@@ -55,7 +55,7 @@ def _trial(device: str, dtype: str, extra: tuple[str, str] | None = None) -> str
 
 
 def choose(wanted: str, device: str) -> str:
-    """The precision to train in: `fp32`, `bf16` or `fp16`; one that does not work here is refused."""
+    """Return the precision to train in (`fp32`, `bf16` or `fp16`); raise UserError for one that does not work here."""
     if wanted == "auto":
         return "bf16" if device == "cuda" and _gpu_has_bf16() else "fp32"
     if wanted == "fp32":
@@ -73,7 +73,7 @@ def choose(wanted: str, device: str) -> str:
 
 
 def _gpu_has_bf16() -> bool:
-    """Whether the GPU has bf16 and a child process has trained in it; the answer is kept in the cache folder."""
+    """Return whether the GPU has bf16 and a child process has trained in it; success is stored in the cache folder."""
     if not torch.cuda.is_bf16_supported(including_emulation=False):
         return False
     gpu, folder = torch.cuda.get_device_name(), find_cache()
@@ -85,7 +85,7 @@ def _gpu_has_bf16() -> bool:
     if problem:
         say(f"bf16 does not work on this GPU: {problem}; training in fp32")
         return False
-    # Where it cannot be kept it is tried again in the next run.
+    # If it cannot be stored, the next run tests again.
     with suppress(OSError):
         if place is not None:
             with atomic_file(place / META) as part:

@@ -1,4 +1,4 @@
-"""Work in a second thread: prefetching what comes next, or consuming what was made."""
+"""Prefetching and consuming items in a second thread."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ T = TypeVar("T")
 
 
 def prefetch(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> Generator[T, None, None]:
-    """What `prepare` gives for each step, in order, up to `depth` of them prepared by a thread in advance.
+    """Yield `prepare(step)` for each step, in order; a thread prepares up to `depth` of them in advance.
 
-    With a depth of 0 each is prepared when it is asked for. What `prepare` raises is raised where its step is taken.
+    With a depth of 0 each is prepared on demand. An exception of `prepare` is raised when its step is reached.
     """
     if not depth:
         yield from map(prepare, steps)
@@ -34,11 +34,11 @@ def prefetch(prepare: Callable[[int], T], steps: Iterable[int], depth: int) -> G
 
 
 def consume(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
-    """Use what is made, in order, in a thread that is at most `depth` behind; False as soon as a use gives that.
+    """Call `use` on each item, in order, in a thread at most `depth` items behind; False as soon as a call returns it.
 
-    With a depth of 0 each is used before the next is made. What `use` raises is raised here; where making raises, what
-    was made before is used first. Each is released by the thread that made it: while that thread records a CUDA graph,
-    pinned memory released by another would become part of the graph.
+    With a depth of 0 each item is used before the next is made. Exceptions of `use` are raised here; if making an item
+    raises, earlier items are used first. Items are released by the thread that made them: while that thread records a
+    CUDA graph, pinned memory released by another would become part of the graph.
     """
     if not depth:
         return all(map(use, made))
@@ -48,7 +48,7 @@ def consume(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
 
     def use_held(held: list[T]) -> None:
         nonlocal ended
-        # After a use that failed nothing more is used.
+        # After a failure no further items are used.
         if ended:
             return
         try:
@@ -77,7 +77,7 @@ def consume(made: Iterable[T], use: Callable[[T], bool], depth: int) -> bool:
         try:
             pool.shutdown()
         except BaseException:
-            # An interrupted wait still waits for the use under way, and for no more.
+            # After an interrupt wait for the current call of `use` only.
             ended = True
             pool.shutdown()
             raise

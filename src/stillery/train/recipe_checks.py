@@ -1,4 +1,4 @@
-"""Everything about a recipe that could fail in the first batch, found before it."""
+"""Validation of a recipe against its models before the first batch."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_stages(
     clock: Clock,
     configs: Sequence[PreTrainedConfig] = (),
 ) -> None:
-    """Refuse a recipe these models cannot follow; `configs` are their configurations. All errors are reported."""
+    """Raise UserError, with all errors, for a recipe that these models (of these `configs`) cannot run."""
     errors = ErrorList()
     first = next(iter(stacks_of(configs[0]) if configs else ("encoder",) if isinstance(student, Sizes) else student))
     for stage in stages:
@@ -51,7 +51,7 @@ def check_stages(
 
 
 def _check_last_states(stage: Stage) -> None:
-    """A stack's last state is kept once, before its last norm or after it."""
+    """Check that all matches of a stack read its last hidden state on the same side of the final norm."""
     errors = ErrorList()
     for stack in dict.fromkeys(match.stack for match in stage.matches):
         raw = {match.represent.raw_last for match in stage.matches if _needs_states(match, stack)}

@@ -1,4 +1,4 @@
-"""The seeds of a step: everything random in a step is a function of the step."""
+"""Seeding of the random generators as a function of the step."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ __all__ = ["seed_generators", "step_seed"]
 
 
 def step_seed(seed: int, step: int, micro_batch: int, process: int) -> int:
-    """The seed of dropout in one forward pass, so that nothing random depends on what ran before."""
+    """Return the seed of dropout in one forward pass, which does not depend on earlier steps."""
     return int(np.random.SeedSequence([seed, step, micro_batch, process]).generate_state(1, np.uint32)[0])
 
 
 def seed_generators(seed: int, device: torch.device) -> None:
-    """Seed the generators of the CPU and of the device that is trained on, as `torch.manual_seed` seeds all there are.
+    """Seed the generators of the CPU and of the training device, as `torch.manual_seed` does for all devices.
 
-    `torch.manual_seed` formats a stack trace for every kind of device that is not in use, which takes the host longer
-    than starting a recorded step.
+    `torch.manual_seed` formats a stack trace for every unused device type, which takes the host longer than launching a
+    recorded step.
     """
     if device.type not in ("cpu", "cuda"):
         torch.manual_seed(seed)

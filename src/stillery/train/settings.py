@@ -1,4 +1,4 @@
-"""How a model is trained: the options every method shares."""
+"""Settings of training and of the teacher cache, shared by all methods."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PRECISIONS = ("auto", "fp32", "bf16", "fp16")
 
 @dataclass(frozen=True, kw_only=True)
 class Training:
-    """Training options; the defaults are the ones all methods are compared at."""
+    """Training options; all methods are compared at the defaults."""
 
     panel: ClassVar[Panel] = Panel.TRAINING
 
@@ -78,14 +78,14 @@ class Training:
 
     @property
     def trackers(self) -> tuple[str, ...]:
-        """The names of the trackers that are asked for."""
+        """The names of the requested trackers."""
         names = [name.strip() for name in (self.track or "").split(",")]
         return tuple(dict.fromkeys([*(["tensorboard"] if self.tensorboard else []), *filter(None, names)]))
 
 
 @dataclass(frozen=True, kw_only=True)
 class Storing:
-    """The teacher cache: whether its outputs are kept on disk, so that it runs once and not in every epoch."""
+    """Options of the teacher cache, which keeps a teacher's outputs on disk so that it runs once, not every epoch."""
 
     panel: ClassVar[Panel] = Panel.SPEED
 

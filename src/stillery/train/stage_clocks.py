@@ -1,4 +1,4 @@
-"""The stages of a run: the steps of each, its data and teacher, and the clock at every step."""
+"""The schedule of a run's stages: the steps, data and teacher of each, and the clock at every step."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["Sources", "StageSpan", "lengths_of", "spans_of"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Sources:
-    """What the stages of a run learn from: training data and teachers.
+    """The training data and teachers of a run.
 
-    A stage that asks for them has the `supplementary` data and teacher. With `on_policy` the student generates the
-    targets of some steps itself.
+    Stages may use the `supplementary` data and teacher instead. With `on_policy` the student generates the targets of
+    some steps.
     """
 
     data: Trainable
@@ -31,7 +31,7 @@ class Sources:
 
     @property
     def teachers(self) -> list[LiveTeacher]:
-        """All teachers there are."""
+        """All teachers that are present."""
         return [one for one in (self.teacher, self.supplementary_teacher) if one is not None]
 
     def data_of(self, stage: Stage) -> Trainable | None:
@@ -69,7 +69,7 @@ class StageSpan:
         return self.start + self.length
 
     def examples_after(self, step: int) -> int:
-        """How many examples the stage sees from this step of the run on."""
+        """The number of examples that the stage processes from this step of the run on."""
         return (self.end - max(step, self.start)) * self.window
 
     def epoch_clocks(self) -> list[Clock]:
@@ -97,7 +97,7 @@ def lengths_of(stages: Sequence[Stage], steps: int) -> list[int]:
 def spans_of(
     stages: Sequence[Stage], sources: Sources, lengths: Sequence[int], *, window: int, seed: int, step: int
 ) -> list[StageSpan]:
-    """The stages that are not over after a step of the run."""
+    """The stages that are unfinished at this step of the run."""
     spans, start = [], 0
     for index, (stage, length) in enumerate(zip(stages, lengths, strict=True)):
         if step < start + length:

@@ -1,8 +1,8 @@
-"""Try several initialisations of a student for a few steps each, and measure which learns best.
+"""Trial of several student initialisations ("starts") for a few steps each, to compare their losses.
 
-All starts see the same batches in the same order with the same seed, and are compared by the loss on training examples
-that none of them was trained on. One model is trained from each start in turn, so that on a GPU a step recorded for the
-first start is replayed for the others too.
+All starts are trained on the same batches in the same order with the same seed, and are compared by the loss on
+held-out training examples. One model is trained from each start in turn, so that on a GPU a step recorded for the first
+start is replayed for the others too.
 """
 
 from __future__ import annotations
@@ -39,25 +39,25 @@ from stillery.train.trainable import Trainable, TrainingData
 __all__ = ["HELD_OUT", "LEAST_STEPS", "MOST_STEPS", "SHARE", "Probe", "Weights", "probe_steps"]
 
 SHARE = 0.15
-"""The largest share of a run's optimiser steps that trying starts may cost."""
+"""The largest cost of the trial as a share of the run's optimiser steps."""
 
 MOST_STEPS, LEAST_STEPS = 48, 12
-"""Steps that a start is tried for: more add little, fewer decide nothing."""
+"""Limits of the number of steps per start: more add little, fewer are inconclusive."""
 
 HELD_OUT = 8
-"""Held-out batches of training examples, by whose loss the starts are compared."""
+"""Number of held-out batches of training examples on which the starts are compared."""
 
-_ORDER = 0x57A27  # a shuffle of its own, which is not that of any stage
+_ORDER = 0x57A27  # seeds a shuffle that differs from those of all stages
 
 Weights = Callable[[], Mapping[str, Tensor]]
-"""Makes the initial weights of a student from one start."""
+"""Creates the initial weights of a student from one start."""
 
 
 def probe_steps(total: int, starts: int) -> int:
-    """Steps that each of so many starts can be tried for, within `SHARE` of a run of `total` steps; 0 if too few.
+    """Return the number of trial steps per start within `SHARE` of a run of `total` steps; 0 if too few.
 
-    Counted in steps of the run: the teacher's one pass over the batches is at most another start, and scoring a held
-    out batch a third of a step.
+    Costs are in steps of the run: the teacher's one pass over the batches counts as half a start, and a held-out batch
+    as a third of a step.
 
     >>> probe_steps(1336, 4), probe_steps(300, 4), probe_steps(300, 2)
     (41, 0, 14)
@@ -70,7 +70,7 @@ def probe_steps(total: int, starts: int) -> int:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _LogitsInMemory:
-    """A classifying teacher whose logits on the trial's examples are in memory: it runs once for all starts."""
+    """A classifier teacher whose logits on the trial's examples are kept in memory: it runs once for all starts."""
 
     logits: Mapping[int, Tensor]
     frame: Stack
@@ -80,14 +80,14 @@ class _LogitsInMemory:
         return {CachedArray("logits"): torch.stack([self.logits[int(place)] for place in batch.index])}
 
     def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
-        """A trace of the logits that were read for a micro-batch."""
+        """Return a trace with the logits that were read for a micro-batch."""
         assert micro_batch.cached is not None
         return trace_of(micro_batch.cached, self.frame, micro_batch.batch.teacher_inputs["attention_mask"])
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Probe:
-    """Tries starts: with a student to put weights into, the data, the losses and the run's settings."""
+    """Runs the trial: with the student that is given each start's weights, the data, the losses, the run's settings."""
 
     student: PreTrainedModel
     teacher: LiveTeacher
@@ -98,7 +98,7 @@ class Probe:
     accelerator: Accelerator
 
     def __call__(self, starts: Mapping[str, Weights], steps: int) -> dict[str, float]:
-        """The held-out loss of each start after so many steps."""
+        """Return the held-out loss of each start after this number of steps."""
         training, accelerator = self.training, self.accelerator
         window = training.batch_size * training.accumulate * accelerator.num_processes
         order = windows(self.data.lengths, seed=training.seed, stage=_ORDER, epoch=0, window=window)
@@ -124,7 +124,7 @@ class Probe:
         return split_window(self.data, chosen, self.training.batch_size, clock, None, self.accelerator)
 
     def _teacher(self, batches: Sequence[Sequence[MicroBatch]]) -> Teacher:
-        """A teacher with its logits in memory; one that generates text runs in every step: its logits are too large."""
+        """Return a teacher with its logits in memory; a text generator runs live, because its logits are too large."""
         if not isinstance(self.data, TrainingData):
             return self.teacher
         logits: dict[int, Tensor] = {}
@@ -190,7 +190,7 @@ class Probe:
 
 @torch.no_grad()
 def _begin(student: PreTrainedModel, weights: Mapping[str, Tensor], optimiser: torch.optim.Optimizer) -> None:
-    """Put a start's weights into the student, in place, and reset the optimiser."""
+    """Load a start's weights into the student, in place, and reset the optimiser."""
     student.load_state_dict(weights)
     for state in optimiser.state.values():
         for value in state.values():

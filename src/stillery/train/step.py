@@ -1,4 +1,4 @@
-"""One step of the optimiser, operation by operation."""
+"""One optimiser step, run eagerly: forward passes, backward passes, update."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = ["Step"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Step:
-    """Takes the steps of a stage: with a trained module, its teacher, and the optimiser."""
+    """Takes the optimiser steps of a stage, with the trained module, its teacher and the optimiser."""
 
     module: nn.Module
     objective: Objective
@@ -41,7 +41,7 @@ class Step:
         return [parameter for parameter in self.objective.parameters() if parameter.requires_grad]
 
     def __call__(self, plan: StepPlan, micro_batches: Sequence[MicroBatch], *, grad_norms: bool = False) -> StepLosses:
-        """Take a step on micro-batches, which are on the device."""
+        """Take a step on micro-batches that are on the device."""
         found = StepLosses(step=plan.clock.step + 1)
         counts = self._counts(plan, micro_batches)
         for number, micro_batch in enumerate(micro_batches):
@@ -57,7 +57,7 @@ class Step:
         return found
 
     def losses(self, plan: StepPlan, micro_batch: MicroBatch, counts: Mapping[str, Tensor] | None = None) -> Losses:
-        """The losses of one micro-batch; `counts` are those of the whole step, where it had to be counted."""
+        """Compute the losses of one micro-batch; `counts` are those of the whole step, where any are needed."""
         losses: Losses = self.module(plan, micro_batch, self.teacher_outputs(plan, micro_batch), counts)
         return losses
 
@@ -74,7 +74,7 @@ class Step:
         seed_generators(chosen, self.accelerator.device)
 
     def _counts(self, plan: StepPlan, micro_batches: Sequence[MicroBatch]) -> dict[str, Tensor] | None:
-        """What matches whose distance counts count in the whole step, where that is divided: a forward pass more."""
+        """Sum the counts of a divided step for matches with denominator `counted`, by an additional forward pass."""
         divided = len(micro_batches) > 1 or self.accelerator.num_processes > 1
         if not divided or not plan.counted:
             return None
@@ -89,12 +89,12 @@ class Step:
         return {name: self.accelerator.reduce(counts, "sum") for name, counts in totals.items()}
 
     def backward(self, losses: Losses) -> None:
-        """Add the gradients of a micro-batch."""
-        # Processes average their gradients; the parts of the loss are to be added up.
+        """Accumulate the gradients of a micro-batch."""
+        # Processes average their gradients, but the parts of the loss have to be summed.
         self.accelerator.backward(losses.total * self.accelerator.num_processes)
 
     def update(self) -> Tensor:
-        """Clip the gradients and update the weights; return the norm the gradients had."""
+        """Clip the gradients and update the weights; return the gradient norm before clipping."""
         norm: Tensor = self.accelerator.clip_grad_norm_(self.trained, self.clip or math.inf)
         self.optimiser.step()
         return norm

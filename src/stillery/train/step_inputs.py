@@ -1,4 +1,4 @@
-"""What a step needs from the host: its plan, its examples, and the teacher's cached outputs on them."""
+"""The inputs of a step from the host: its plan, its examples, and the teacher's cached outputs on them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = ["StepInputs", "StepLoader"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepInputs:
-    """A step's plan and its micro-batches; `packed` is the one micro-batch of a step that may be a replayed graph."""
+    """A step's plan and micro-batches; `packed` is the one micro-batch of a step that a CUDA graph may replay."""
 
     plan: StepPlan
     micro_batches: Sequence[MicroBatch]
@@ -32,7 +32,7 @@ class StepInputs:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StepLoader:
-    """Makes the inputs of any step of a stage; `packs` says that each micro-batch is packed as a whole step."""
+    """Prepares the inputs of any step of a stage; with `packs` its one micro-batch is packed for a CUDA graph."""
 
     span: StageSpan
     batch_size: int
@@ -43,7 +43,7 @@ class StepLoader:
     _orders: dict[int, list[np.ndarray]] = field(default_factory=dict)
 
     def __call__(self, step: int) -> StepInputs:
-        """The inputs of a step on the host; for a GPU in pinned memory."""
+        """Return the inputs of a step in host memory, pinned for a GPU."""
         clock, span = self.span.clock(step), self.span
         plan = self.objective.plan(clock)
         window = self._order(clock)[clock.stage_step % span.per_epoch]
@@ -54,7 +54,7 @@ class StepLoader:
         device = self.accelerator.device
         if device.type != "cuda":
             return StepInputs(plan=plan, micro_batches=found)
-        # Threads choose their device each for itself.
+        # The current device is per thread.
         with torch.cuda.device(device):
             if self.packs:
                 return StepInputs(plan=plan, micro_batches=found, packed=packed(plan, found[0]))

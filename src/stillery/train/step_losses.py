@@ -1,4 +1,4 @@
-"""The losses of a step, and the end of a run whose loss is not a finite number."""
+"""The losses of a step, and the check that they are finite."""
 
 from __future__ import annotations
 
@@ -39,25 +39,25 @@ class StepLosses:
         self.values.append(values)
 
     def tensors(self) -> list[Tensor]:
-        """All that is on the device, as vectors."""
+        """All tensors on the device, as vectors."""
         return self.values + ([] if self.norm is None else [self.norm.reshape(1)])
 
     def replace_tensors(self, found: Iterator[Tensor]) -> None:
-        """Keep these in place of `tensors`, in their order."""
+        """Replace `tensors` by these, in order."""
         self.values = [next(found) for _ in self.values]
         self.norm = None if self.norm is None else next(found)
 
     def add_gradients(self, losses: Losses, trained: Sequence[nn.Parameter]) -> None:
-        """Add the norm of each term's own gradient; over micro-batches they are added up."""
+        """Add the gradient norm of each term, summed over micro-batches."""
         for name, term in losses.terms.items():
             found = torch.autograd.grad(term, trained, retain_graph=True, allow_unused=True)
             norm = math.sqrt(sum(float(gradient.square().sum()) for gradient in found if gradient is not None))
             self.gradients[name] = self.gradients.get(name, 0.0) + norm
 
     def numbers(self, accelerator: Accelerator | None = None) -> dict[str, object]:
-        """The loss, its terms and their gradients, read back; added up over processes, which must all call this.
+        """Read the loss, its terms and gradient norms; summed over processes, which must all call this.
 
-        The norm of a term's own gradient covers this process's examples alone.
+        The gradient norm of a term covers only this process's examples.
         """
         values = torch.stack(self.values).sum(0)
         if accelerator is not None and accelerator.num_processes > 1:
@@ -72,17 +72,17 @@ class StepLosses:
 
 
 def note(numbers: Mapping[str, object]) -> list[str]:
-    """The loss and its terms in words, for the end of a progress bar."""
+    """Format the loss and its terms for the end of a progress bar."""
     terms = numbers["terms"]
     assert isinstance(terms, dict)
     return [f"{name} {value:.3g}" for name, value in {"loss": numbers["loss"], **terms}.items()]
 
 
 def finite(steps: Sequence[StepLosses]) -> list[dict[str, float]]:
-    """The loss and terms of each step, of this process; the run is stopped at the first that is not a finite number."""
+    """Return the loss and terms of each step in this process; raise Stopped at the first that is not finite."""
     if not steps:
         return []
-    # One copy for all of them: each would make a GPU wait.
+    # One copy for all of them, since each copy synchronises with the GPU.
     read = iter(torch.cat([values for one in steps for values in one.values]).tolist())
     found = []
     for one in steps:

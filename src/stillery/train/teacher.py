@@ -1,4 +1,4 @@
-"""A teacher gives its outputs on the batches of a step, frozen and without dropout."""
+"""Teachers, which provide their outputs on the batches of a step, frozen and without dropout."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ __all__ = ["LiveTeacher", "Teacher"]
 
 
 class Teacher(Protocol):
-    """Gives the outputs that a step's plan names."""
+    """Provides the teacher outputs that a step's plan requires."""
 
     def read(self, batch: Batch, needs: Needs) -> dict[CachedArray, Tensor] | None:
         """The cached outputs on these examples; None where the teacher must run on them."""
 
     def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
-        """The outputs on a view of a micro-batch: from what was read of the cache for it, or by running the model."""
+        """The outputs on a view of a micro-batch, from its cached outputs or by running the model."""
 
 
 @dataclass(frozen=True, eq=False)
 class LiveTeacher:
     """Runs the teacher's model on every batch; `drop_start` as for the student's `Objective`.
 
-    `host_weights` are its weights in the host's memory, where they stayed when the model went to a GPU and may be
-    offloaded again.
+    `host_weights` are the copies of its weights that stayed in host memory when the model moved to a GPU, for
+    offloading.
     """
 
     model: PreTrainedModel
@@ -47,17 +47,17 @@ class LiveTeacher:
         self.model.eval().requires_grad_(False)
 
     def bring(self, device: torch.device, *, may_offload: bool) -> None:
-        """Move the model to a device; where it may be offloaded, its weights also stay where they are."""
+        """Move the model to a device; if it may be offloaded, keep its weights in host memory too."""
         if may_offload and device.type != "cpu" and self.model.device.type == "cpu":
             self.host_weights.update(self.model.state_dict())
         self.model.to(device)  # type: ignore[arg-type]
 
     def read(self, batch: Batch, needs: Needs) -> dict[CachedArray, Tensor] | None:
-        """Nothing is cached: the model runs."""
+        """Return None: nothing is cached, so the model runs."""
         return None
 
     def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
-        """Run the model on a view of a micro-batch; logits where predictions are matched, on plain examples."""
+        """Run the model on a view of a micro-batch; with logits if predictions are matched, on plain examples."""
         plain = view == "plain"
         return self(
             micro_batch.batch.teacher_inputs,
@@ -75,9 +75,9 @@ class LiveTeacher:
         logits: bool = True,
         shorten: Callable[[Tensor], Tensor] | None = None,
     ) -> Trace:
-        """Run the model on a batch, or on its mixed examples, and keep its logits and what is needed of its layers.
+        """Run the model on a batch, or on its mixed examples; return its logits and the needed outputs of its layers.
 
-        Without `logits` it stops after the last layer that is needed; `shorten` is applied to every state kept.
+        Without `logits` it stops after the last needed layer; `shorten` is applied to every hidden state kept.
         """
         with torch.no_grad():
             return outputs_of(self.model, inputs, needs, mixed, self.drop_start, logits=logits, shorten=shorten)

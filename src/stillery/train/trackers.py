@@ -1,9 +1,9 @@
-"""Trackers that show a run's log elsewhere, through Accelerate: TensorBoard, MLflow, Weights & Biases, Trackio.
+"""Experiment trackers, through Accelerate: TensorBoard, MLflow, Weights & Biases, Trackio.
 
-`log.jsonl` stays the log; trackers get its numbers. TensorBoard's events lie in the run folder, in `tensorboard/`. The
-others write where they always do (a server, or a folder of their own), in a project called stillery. `trackers.json` in
-the run folder says which of their runs this one is, so that a run that goes on does so there too, and what they have
-already, so that they get no step twice. All this is done by the main process alone.
+`log.jsonl` stays the log; trackers get its numbers. TensorBoard's events are in the run folder, in `tensorboard/`. The
+others write to their usual place (a server, or a folder of their own), in a project called stillery. `trackers.json` in
+the run folder stores their run ids, so that a resumed run is resumed there too, and the events already sent, so that
+none is sent twice. Only the main process uses trackers.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from stillery.progress import say
 __all__ = ["Logged", "Trackers", "check_trackers"]
 
 Logged = tuple[str, int]
-"""An event of the log: what it is, and its step."""
+"""An event of the log: its type and its step."""
 
 _PROJECT = "stillery"
 
@@ -48,7 +48,7 @@ _INSTALLED = {
 
 
 def check_trackers(names: Sequence[str]) -> None:
-    """Refuse trackers that do not exist or are not installed, before anything long begins."""
+    """Raise UserError for trackers that do not exist or are not installed, before any long work."""
     errors = ErrorList()
     for name in names:
         if name not in _INSTALLED:
@@ -60,7 +60,7 @@ def check_trackers(names: Sequence[str]) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class _State:
-    """What a run that goes on has to know: the names of its runs there, and which events beyond its step they have."""
+    """The state needed to resume: the run's names in the trackers, and the events beyond its step already sent."""
 
     name: str
     mlflow_run: str | None = None
@@ -68,7 +68,7 @@ class _State:
 
     @classmethod
     def read(cls, file: Path) -> _State | None:
-        """As it was kept, if it was."""
+        """Read the saved state; None without one."""
         try:
             kept = json.loads(file.read_text(encoding="utf-8"))
             sent = tuple((str(event), int(step)) for event, step in kept["sent"])
@@ -90,7 +90,7 @@ class Trackers:
         after_step: int | None = None,
         dropped: Collection[Logged] = (),
     ) -> None:
-        """Start trackers, telling them the run's settings; `dropped` are logged events that the run comes to again."""
+        """Start the trackers with the run's settings; `dropped` are logged events that the resumed run repeats."""
         self._accelerator, self._file = accelerator, folder / "trackers.json"
         self._held: list[tuple[int, str, dict[str, float]]] = []
         kept = None if after_step is None else _State.read(self._file)
@@ -101,7 +101,7 @@ class Trackers:
         made = [_tracker(name, state, folder, after_step) for name in names]
         accelerator.log_with = filter_trackers(made, folder)
         try:
-            with redirect_stdout(sys.stderr):  # which is for results only
+            with redirect_stdout(sys.stderr):  # stdout is for results only
                 accelerator.init_trackers(_PROJECT)
             remote = [tracker for tracker in accelerator.trackers if tracker.name != "tensorboard"]
             for tracker in remote:
@@ -109,7 +109,7 @@ class Trackers:
                     tracker.store_init_configuration(_plain(about))
                 if tracker.name == "mlflow":
                     state = replace(state, mlflow_run=tracker.tracker.info.run_id)
-        except Exception as error:  # each has errors of its own: no login, no server, a damaged folder
+        except Exception as error:  # each raises its own errors: no login, no server, a damaged folder
             started = ", ".join(names)
             accelerator.trackers.clear()
             raise UserError(f"--track {started}: cannot start ({type(error).__name__}: {error})") from None
@@ -124,10 +124,10 @@ class Trackers:
             self._send(step)
 
     def close(self) -> None:
-        """Send what is left, and end the runs there."""
+        """Send the remaining events, and finish the trackers' runs."""
         if self._held:
             self._send(max(step for step, _, _ in self._held))
-        # Not `end_training`: it takes the process group down too, which scoring still needs.
+        # Not `end_training`, which also destroys the process group that scoring still needs.
         with redirect_stdout(sys.stderr):
             for tracker in self._accelerator.trackers:
                 tracker.finish()
@@ -138,21 +138,21 @@ class Trackers:
         self._held = [one for one in self._held if one[0] > step]
         for at, event, numbers in due:
             for tracker in list(self._accelerator.trackers):
-                # TensorBoard forgets by itself what is written again.
+                # TensorBoard purges repeated steps by itself.
                 if tracker.name == "tensorboard" or (event, at) not in self._sent:
                     self._log(tracker, numbers, at)
 
     def _log(self, tracker: GeneralTracker, numbers: dict[str, float], step: int) -> None:
         try:
             tracker.log(numbers, step=step)
-        except Exception as error:  # a server that is gone must not end a run
+        except Exception as error:  # an unreachable server must not end a run
             why = " ".join(f"{type(error).__name__}: {error}".split())
             say(f"warning: {tracker.name} gets no more of the log ({why}); log.jsonl goes on")
             self._accelerator.trackers.remove(tracker)
 
 
 def _tracker(name: str, state: _State, folder: Path, after_step: int | None) -> GeneralTracker:
-    """A tracker that is not started yet."""
+    """Create a tracker without starting it."""
     shown = folder.resolve().name
     if name == "tensorboard":
         purged = {} if after_step is None else {"purge_step": after_step + 1}
@@ -165,7 +165,7 @@ def _tracker(name: str, state: _State, folder: Path, after_step: int | None) -> 
 
 
 def _plain(about: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings as trackers take them: one level deep, lists as text."""
+    """Flatten settings for trackers: one level deep, lists as text."""
     found: dict[str, Any] = {}
     for name, value in about.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What can be trained on: examples that become batches, and know before they do how many rows a loss will find."""
+"""Training data: examples that are collated into batches, with row counts that are known in advance."""
 
 from __future__ import annotations
 
@@ -33,24 +33,24 @@ __all__ = [
 ]
 
 Drawn = tuple[float, list[int]]
-"""How the examples of a batch are mixed: with which weight, and each with which other one."""
+"""MixUp of a batch: the mixing weight, and the partner of each example."""
 
 Indices = NDArray[np.int64]
 Lengths = NDArray[np.int64]
 
 
 class Trainable(Protocol):
-    """Examples, by their places."""
+    """Training examples, addressed by index."""
 
     @property
     def lengths(self) -> Lengths:
-        """What is sorted by, so that examples of similar length go together."""
+        """The length of each example, for batches of similar lengths."""
 
     def __len__(self) -> int:
-        """How many examples there are."""
+        """The number of examples."""
 
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
-        """How many rows of each kind these examples have, plain and mixed."""
+        """The number of rows of each kind of these examples, plain and mixed."""
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, padded to their longest rounded up to a multiple of `pad_to`."""
@@ -58,9 +58,9 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TrainingData:
-    """Tokenised training examples of a classifier and how to pad them.
+    """Tokenised training examples of a classifier.
 
-    `teacher` are the same examples as tokens of a teacher that has another tokenizer; their places are the same.
+    `teacher` are the same examples, in the same order, tokenised for a teacher with another tokenizer.
     """
 
     examples: Examples
@@ -82,21 +82,21 @@ class TrainingData:
         return len(self.examples)
 
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
-        """Examples, tokens and pairs of tokens."""
+        """The numbers of examples, tokens and pairs of tokens."""
         found: dict[Rows, int] = {"examples": len(index)}
         return found | _rows(self.tokens.lengths[index], None, drawn)
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
-        """These examples as tensors, and where its tokenizer is another, as those of the teacher."""
+        """These examples as tensors, with the teacher's inputs if its tokenizer differs."""
         batch = collate(self.examples, self.tokens, index, self.pad_id, pad_to)
         return batch if self.teacher is None else replace(batch, teacher=self.teacher.batch(index, pad_to).inputs)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextData:
-    """Tokenised sources and targets of a model that generates text and how to pad them.
+    """Tokenised sources and targets of a model that generates text.
 
-    With `drop_start` the decoder's first position, which shows no token of the target, is no row of its layers.
+    With `drop_start` the decoder's first position, whose input is no target token, does not count as a row.
     """
 
     tokens: GenerationTokens
@@ -112,7 +112,7 @@ class TextData:
         return len(self.tokens)
 
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
-        """Examples, scored targets, and tokens and pairs of tokens of each stack."""
+        """The numbers of examples, scored targets, and tokens and pairs of tokens of each stack."""
         tokens = self.tokens
         encoder = None if tokens.encoder_lengths is None else tokens.encoder_lengths[index]
         found: dict[Rows, int] = {"examples": len(index), "targets": int(tokens.target_lengths[index].sum())}
@@ -126,9 +126,9 @@ class TextData:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WordData:
-    """Tokenised sentences of a model that tags words and how to pad them.
+    """Tokenised sentences for token classification.
 
-    `labels` are those of every token (`first_piece_labels`), which say which positions count.
+    `labels` are those of every token (`first_piece_labels`); positions with `IGNORED` are not scored.
     """
 
     ids: Sequence[str]
@@ -151,12 +151,12 @@ class WordData:
 
     @cached_property
     def target_lengths(self) -> Lengths:
-        """How many positions of each sentence count."""
+        """The number of scored positions of each sentence."""
         before = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(self.labels != IGNORED)])
         return np.diff(before[self.words.tokens.offsets])
 
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
-        """Sentences, positions that count, tokens and pairs of tokens."""
+        """The numbers of sentences, scored positions, tokens and pairs of tokens."""
         found: dict[Rows, int] = {"examples": len(index), "targets": int(self.target_lengths[index].sum())}
         return found | _rows(self.lengths[index], None, drawn)
 
@@ -166,16 +166,16 @@ class WordData:
 
 
 EncoderData = TrainingData | WordData
-"""Examples of an encoder: each is read in one pass, so that a teacher's outputs on it can be cached."""
+"""Examples of an encoder, on which a teacher's outputs can be cached."""
 
 
 def as_teacher_reads(data: EncoderData) -> EncoderData:
-    """The examples as tokens of the teacher's tokenizer."""
+    """Return the examples as tokenised for the teacher."""
     return data.teacher if isinstance(data, TrainingData) and data.teacher is not None else data
 
 
 def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:
-    """How many positions of a decoder count as rows of its layers, of targets that have these lengths."""
+    """Return the number of decoder positions that count as rows, for targets of these lengths."""
     return np.maximum(lengths - 1, 0) if drop_start else lengths
 
 
@@ -188,7 +188,7 @@ def _rows(encoder: Lengths | None, decoder: Lengths | None, drawn: Drawn | None)
 
 
 def counted(encoder: Lengths | None, decoder: Lengths | None) -> dict[Rows, int]:
-    """Tokens and pairs of tokens of examples that have these lengths in each stack."""
+    """Count tokens and pairs of tokens of examples with these lengths in each stack."""
     rows: dict[Rows, int] = {}
     if encoder is not None:
         rows |= {"tokens": int(encoder.sum()), "pairs": int((encoder**2).sum())}
@@ -201,7 +201,7 @@ def counted(encoder: Lengths | None, decoder: Lengths | None) -> dict[Rows, int]
 
 
 def _mixed(lengths: Lengths | None, lam: float, partner: list[int]) -> Lengths | None:
-    """Lengths of mixed examples: a place is real where it is in either, or in the one that counts alone."""
+    """Lengths of mixed examples: the larger of both, or that of the one with all the weight."""
     if lengths is None or lam == 1 or not len(lengths):
         return lengths
     return lengths[partner] if lam == 0 else np.maximum(lengths, lengths[partner])

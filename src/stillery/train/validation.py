@@ -1,4 +1,4 @@
-"""A score of the dev split with, beside its metrics, the one answer that all examples were given, if they were."""
+"""Scores on the dev split: metrics, and the constant prediction if all examples got one."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ __all__ = ["OneAnswer", "Scores"]
 
 @dataclass(frozen=True, kw_only=True)
 class OneAnswer:
-    """The one answer that a model gives every example, in words.
+    """The constant prediction that a model gives for every example, in words.
 
-    `expected` is the share of the examples that should have been given it, where that is known.
+    `expected` is the share of examples for which it is correct, if known.
     """
 
     answer: str
@@ -20,7 +20,7 @@ class OneAnswer:
 
 
 class Scores(dict[str, float]):
-    """Metrics by name, and the one answer all examples were given, if they were."""
+    """Metrics by name, and the constant prediction if all examples got one."""
 
     def __init__(self, metrics: dict[str, float], one_answer: OneAnswer | None = None) -> None:
         super().__init__(metrics)

@@ -1,1 +1,1 @@
-"""What only a GPU needs: graph capture, streams, memory, transfers."""
+"""GPU-only code: graph capture, streams, memory, transfers."""

@@ -1,4 +1,4 @@
-"""Record the work of a GPU as a CUDA graph, which is then replayed."""
+"""Capture GPU work as CUDA graphs and replay it."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Repeated", "first_line", "recorded"]
 T = TypeVar("T")
 
 MOST = 4
-"""Graphs that `Repeated` keeps; beyond them the oldest is dropped."""
+"""Maximum number of graphs that `Repeated` keeps; the oldest is dropped first."""
 
 
 def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[torch.cuda.CUDAGraph, T]:
     """Record `work` without running it; return the graph and the result of `work`, tensors that each replay writes.
 
-    What cannot be recorded raises; then the stream is as before, and the random generator has to be seeded again.
+    If recording fails, it raises and restores the stream; the random generator has to be seeded again.
     """
     graph, ended = torch.cuda.CUDAGraph(), False
     torch.cuda.synchronize()
     try:
-        # Of this thread only: another may allocate pinned memory at the same time.
+        # Restricted to this thread: another may allocate pinned memory at the same time.
         graph.capture_begin(pool=pool, capture_error_mode="thread_local")
         result = work()
         ended = True
@@ -40,7 +40,7 @@ def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[to
             with suppress(RuntimeError):
                 graph.capture_end()
         _end_allocating(device, pool)
-        # The generator waits for the end of the recording.
+        # The generator is still in its recording state; replace that.
         generator = torch.cuda.default_generators[number_of(device)]
         fresh = torch.Generator(device=device)
         generator.graphsafe_set_state(fresh.graphsafe_get_state())
@@ -51,8 +51,7 @@ def recorded(work: Callable[[], T], pool: Any, device: torch.device) -> tuple[to
 def _end_allocating(device: torch.device, pool: Any) -> None:
     """Stop allocating memory for a recording that failed.
 
-    Up to torch 2.12 ending the recording does not do that where the GPU refuses it, and after that no memory can be
-    freed.
+    Up to torch 2.12 `capture_end` does not do that if it fails, and then no memory can be freed.
     """
     with suppress(RuntimeError, AttributeError):
         torch._C._cuda_endAllocateToPool(number_of(device), pool)
@@ -67,10 +66,10 @@ class _Recorded:
 
 
 class Repeated:
-    """Repeated work on tensors: recorded when it is given tensors of the same shapes a second time, then replayed.
+    """A function of tensors that is recorded at the second call with the same shapes, then replayed.
 
-    Its result is overwritten by the next call. Where it cannot be recorded, or the GPU has no memory for that, this is
-    reported and the work goes on unrecorded.
+    Its result is overwritten by the next call. If it cannot be recorded, or the GPU lacks memory for that, this is
+    reported and the function runs unrecorded.
     """
 
     def __init__(
@@ -83,7 +82,7 @@ class Repeated:
         self.refused = False
 
     def __call__(self, given: Mapping[str, Tensor]) -> Sequence[Tensor]:
-        """The result of the work on tensors in pinned memory."""
+        """Apply the function to tensors in pinned memory."""
         kind = tuple((name, tuple(tensor.shape)) for name, tensor in given.items())
         if kind not in self.graphs:
             there = {name: tensor.to(self.device, non_blocking=True) for name, tensor in given.items()}
@@ -104,11 +103,11 @@ class Repeated:
             detail(f"CUDA graphs: off for {self.name}, which cannot be recorded ({first_line(error)})")
             self.refused = True
         if self.refused:
-            # Only once the error is gone: it holds what was allocated for the recording.
+            # Only after the error is released: it references memory allocated for the recording.
             self.graphs.clear()
             free_cached()
             return False
-        # Recording has waited for all earlier replays.
+        # Safe to delete: recording has waited for all earlier replays.
         while len(self.graphs) >= MOST:
             del self.graphs[next(iter(self.graphs))]
         self.graphs[kind] = _Recorded(graph=graph, reads=reads, writes=writes)

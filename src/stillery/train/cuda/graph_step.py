@@ -1,9 +1,9 @@
 """Whole optimiser steps as replayed CUDA graphs.
 
-A small model's step is a few thousand kernels that take less time than starting them from Python does. A step that is
-the same computation as an earlier one, on other examples, is recorded once and then replayed: losses, gradients,
-clipping and the optimiser. What may differ between replays is in tensors that are filled before each: the examples,
-the teacher's cached outputs on them, the learning rate; dropout draws from the step's seed, as it does unrecorded.
+A small model's step is a few thousand kernels that take less time than launching them from Python. A step that is the
+same computation as an earlier one, on other examples, is recorded once and then replayed: losses, gradients, clipping
+and the optimiser. Values that differ between replays are in tensors that are filled before each: the examples, the
+teacher's cached outputs on them, the learning rate; dropout is seeded by the step, as without a graph.
 """
 
 from __future__ import annotations
@@ -33,11 +33,11 @@ from stillery.train.teacher_cache.contents import CachedArray
 __all__ = ["Graphs", "PackedStep", "graphs_for", "packed", "same_step", "tensors_of", "why_not"]
 
 MOST = 96
-"""Graphs that are kept; beyond them the oldest is dropped."""
+"""Maximum number of graphs that are kept; the oldest is dropped first."""
 
 
 def why_not(objective: Objective, stage: int, settings: Training, accelerator: Accelerator) -> str | None:
-    """Why the steps of a stage cannot be recorded, if they cannot."""
+    """Return the reason why the steps of a stage cannot be recorded, or None."""
     recipe = objective.stages[stage]
     if accelerator.device.type != "cuda":
         return "this run is not on a CUDA device"
@@ -57,7 +57,7 @@ def why_not(objective: Objective, stage: int, settings: Training, accelerator: A
 
 
 def graphs_for(step: Step, stage: int, settings: Training) -> Graphs | None:
-    """The graphs of a stage's steps, where they are asked for and possible."""
+    """Create the graphs of a stage's steps, if requested and possible."""
     if settings.graph == "off":
         return None
     why = why_not(step.objective, stage, settings, step.accelerator)
@@ -69,7 +69,7 @@ def graphs_for(step: Step, stage: int, settings: Training) -> Graphs | None:
 
 
 def _slots(pairs: LayerPairs) -> dict[int, int]:
-    """A number for each of the teacher's layers that meet, by its first appearance."""
+    """Number the matched teacher layers, in the order of their first appearance."""
     slots: dict[int, int] = {}
     for meeting in pairs:
         for _, theirs in meeting:
@@ -79,7 +79,7 @@ def _slots(pairs: LayerPairs) -> dict[int, int]:
 
 
 def tensors_of(micro_batch: MicroBatch, slots: Mapping[int, int]) -> dict[Hashable, Tensor]:
-    """The tensors of a micro-batch by their role in its step; a teacher's layer by its slot, not its number."""
+    """The tensors of a micro-batch by their role in its step; teacher layers are identified by slot, not by number."""
     batch = micro_batch.batch
     found: dict[Hashable, Tensor] = {name: tensor for name, tensor in batch.inputs.items()}  # noqa: C416
     found |= {_of_teacher(name): tensor for name, tensor in (batch.teacher or {}).items()}
@@ -100,10 +100,10 @@ def _role(array: CachedArray, slots: Mapping[int, int]) -> Hashable:
 
 
 def same_step(plan: StepPlan, micro_batch: MicroBatch) -> tuple[Hashable, dict[int, int]]:
-    """A key that two steps share if they are the same computation on other values, and the slots of its layers.
+    """Return a key that steps share if they are the same computation on other values, and the slots of its layers.
 
-    Where all outputs of the teacher are cached, it does not matter which of its layers a row is from: layers drawn anew
-    in every epoch are the same step.
+    Where all outputs of the teacher are cached, the layer numbers of their rows do not matter: steps with layers
+    redrawn every epoch share a key.
     """
     slots = _slots(plan.pairs)
     pairs: Hashable = plan.pairs
@@ -129,7 +129,7 @@ _ALIGNED = 64
 
 
 def _layout(tensors: Mapping[Hashable, Tensor]) -> tuple[dict[Hashable, int], int]:
-    """The offset of each of several tensors in one piece of memory, and the bytes of all."""
+    """The offset of each tensor in one buffer, and the size of the buffer in bytes."""
     places: dict[Hashable, int] = {}
     end = 0
     for name in sorted(tensors, key=str):
@@ -144,7 +144,7 @@ def _view(memory: Tensor, place: int, like: Tensor) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class PackedStep:
-    """A micro-batch that is a whole step, with the key of its computation and its tensors in one piece of memory."""
+    """A micro-batch that is a whole step, with the key of its computation and its tensors in one buffer."""
 
     plan: StepPlan
     micro_batch: MicroBatch
@@ -153,7 +153,7 @@ class PackedStep:
     memory: Tensor
 
     def unpacked(self, device: torch.device) -> tuple[MicroBatch, Tensor]:
-        """The micro-batch with its tensors in one piece of memory on a device, and that piece of memory."""
+        """Return the micro-batch as views of a new, unfilled buffer on a device, and that buffer."""
         memory = torch.empty_like(self.memory, device=device)
         tensors = tensors_of(self.micro_batch, self.slots)
         places, _ = _layout(tensors)
@@ -171,12 +171,12 @@ class PackedStep:
 
 
 def packed(plan: StepPlan, micro_batch: MicroBatch) -> PackedStep:
-    """Pack a micro-batch for its copy to a device: one copy instead of one for each tensor."""
+    """Pack a micro-batch into one buffer, so that a single copy transfers it to a device."""
     key, slots = same_step(plan, micro_batch)
     tensors = tensors_of(micro_batch, slots)
     places, size = _layout(tensors)
     memory = torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available())
-    # Not by torch: each of its calls may hand over to the thread that takes the steps, which costs more than this.
+    # With numpy: each torch call may yield to the thread that takes the steps, which costs more than the copy.
     into = memory.numpy()
     for name, tensor in tensors.items():
         into[places[name] : places[name] + tensor.nbytes] = bits(tensor).reshape(-1).view(np.uint8)
@@ -185,7 +185,7 @@ def packed(plan: StepPlan, micro_batch: MicroBatch) -> PackedStep:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Recorded:
-    """A recorded step: the memory it reads, and the total, the terms and the gradient norm it writes."""
+    """A recorded step: the buffer it reads, and the total, the terms and the gradient norm it writes."""
 
     graph: torch.cuda.CUDAGraph
     reads: Tensor
@@ -194,7 +194,7 @@ class _Recorded:
 
 
 class Graphs:
-    """Takes the steps of a stage: the first of each key operation by operation, the second and later ones as graphs."""
+    """Takes the steps of a stage: the first of each key eagerly, later ones as replayed graphs."""
 
     def __init__(self, step: Step) -> None:
         self.step = step
@@ -204,7 +204,7 @@ class Graphs:
         self.refused = False
 
     def __call__(self, one: PackedStep) -> StepLosses:
-        """Take a step on the one micro-batch it has."""
+        """Take a step on its one micro-batch."""
         if one.key not in self.recorded:
             recorded = None
             if one.key in self.seen and not self.refused:
@@ -218,7 +218,7 @@ class Graphs:
         return self._replay(self.recorded[one.key], one)
 
     def _record(self, one: PackedStep) -> _Recorded | None:
-        """Record a step without taking it; None where something in it cannot be recorded, which is reported once."""
+        """Record a step without taking it; None if it cannot be recorded, which is reported once."""
         step = self.step
         micro_batch, reads = one.unpacked(step.accelerator.device)
         pool = self.pool if self.pool is not None else torch.cuda.graph_pool_handle()
@@ -236,7 +236,7 @@ class Graphs:
             self._refuse(error)
             return None
         finally:
-            # The gradients are in the graphs' memory; each replay makes them anew.
+            # The gradients are in the graphs' memory; each replay recomputes them.
             step.optimiser.zero_grad(set_to_none=True)
         self.pool = pool
         return _Recorded(graph=graph, reads=reads, names=names, writes=writes)
@@ -251,7 +251,7 @@ class Graphs:
         accelerator = self.step.accelerator
         seed_generators(step_seed(clock.seed, clock.step, 0, accelerator.process_index), accelerator.device)
         recorded.graph.replay()
-        # The next replay overwrites them.
+        # Cloned because the next replay overwrites them.
         *values, norm = recorded.writes.clone().split([len(recorded.names) + 1, 1])
         losses = StepLosses(step=clock.step + 1)
         losses.add(recorded.names, values[0], one.micro_batch.batch.ids)

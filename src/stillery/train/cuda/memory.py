@@ -1,4 +1,4 @@
-"""Freeing memory that torch holds without using it."""
+"""Functions that free memory cached by torch."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ __all__ = ["free_cached", "free_workspaces"]
 
 
 def free_workspaces() -> None:
-    """Free the workspaces of matrix products on a GPU: 32 MB for each thread and stream that ever ran one."""
+    """Free cuBLAS workspaces on a GPU: 32 MB for each thread and stream that ever ran a matrix product."""
     getattr(torch._C, "_cuda_clearCublasWorkspaces", lambda: None)()
 
 
 def free_cached() -> None:
-    """Free unused memory of a GPU, and unused pinned memory."""
-    # After a recording that failed torch may refuse to.
+    """Free torch's cached GPU memory and cached pinned memory."""
+    # torch may refuse after a failed recording.
     with suppress(RuntimeError):
         torch.cuda.empty_cache()
     getattr(torch._C, "_host_emptyCache", lambda: None)()

@@ -13,10 +13,10 @@ __all__ = ["number_of", "own_stream"]
 
 @contextmanager
 def own_stream(device: torch.device) -> Iterator[None]:
-    """Compute on the process's own CUDA stream, always the same: on the default stream nothing can be recorded.
+    """Compute on one fixed CUDA stream of the process, since graphs cannot be captured on the default stream.
 
-    The teacher's forward passes belong there too: once a process computes on a second stream, a GPU takes longer from
-    each kernel of a recorded step to the next.
+    The teacher's forward passes have to run there too: once a process uses a second stream, the GPU takes longer
+    between the kernels of a recorded step.
     """
     if device.type != "cuda":
         yield
@@ -32,7 +32,7 @@ def own_stream(device: torch.device) -> Iterator[None]:
 
 
 def number_of(device: torch.device) -> int:
-    """The number of a CUDA device, that of the current one where it has none."""
+    """The index of a CUDA device, by default of the current one."""
     return torch.cuda.current_device() if device.index is None else device.index
 
 

@@ -1,4 +1,4 @@
-"""Copies of tensors from a GPU to the host that the host does not wait for."""
+"""Asynchronous copies of tensors from a GPU to the host."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["Fetched"]
 
 
 class Fetched:
-    """Tensors that are copied to the host, all of one device; from any but a CUDA device they are there at once."""
+    """Tensors of one device being copied to the host; only copies from a CUDA device are asynchronous."""
 
     def __init__(self, tensors: Sequence[Tensor]) -> None:
         self._arrive: torch.cuda.Event | None = None
@@ -24,11 +24,11 @@ class Fetched:
 
     @property
     def arrived(self) -> bool:
-        """Whether reading them would not wait."""
+        """Whether `read` returns without waiting."""
         return self._arrive is None or self._arrive.query()
 
     def read(self) -> list[Tensor]:
-        """The tensors on the host; waits for them, and for no later work of the GPU."""
+        """Return the tensors on the host; wait for the copies, but not for later work of the GPU."""
         if self._arrive is not None:
             self._arrive.synchronize()
         return self._tensors

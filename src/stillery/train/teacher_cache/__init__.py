@@ -1,1 +1,1 @@
-"""The teacher's outputs on the training split, kept on disk so that it runs once."""
+"""The teacher cache: the teacher's outputs on the training split, stored on disk so that it runs once."""
