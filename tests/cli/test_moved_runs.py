@@ -204,7 +204,7 @@ def test_a_recipe_of_ones_own_is_found_from_anywhere(command, project, tmp_path,
     distill(command, "--recipe", "mine.py:build", "--out", "runs/own")
     monkeypatch.chdir(tmp_path)
     done = command("distill", "--config", project / "runs/own/run.toml", "--out", tmp_path / "again")
-    assert done.code == 2 and f"say so yourself with --recipe {project}/mine.py:build" in done.err
+    assert done.code == 2 and f"if you trust it, pass --recipe {project}/mine.py:build" in done.err
     done = command("distill", "--config", project / "runs/own/run.toml", "--recipe", project / "mine.py:build",
                    "--out", project / "runs/own", "--resume")  # fmt: skip
     assert done.code == 0 and "finished already" in done.err

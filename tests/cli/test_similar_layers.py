@@ -99,7 +99,11 @@ def test_pairs_shows_them(command, teacher: Path, reviews: Path, tmp_path: Path)
     assert "made-up sentences" in command(*asked).err
     assert "texts of" in command("pairs", "--teacher", out, "--layers", 1, "--pair", "similar").err
     wanting = command("pairs", "--teacher-layers", 4, "--layers", 2, "--pair", "similar")
-    assert wanting.code == 2 and "give the --teacher itself" in wanting.err and wanting.err.count("\n") == 1
+    assert (
+        wanting.code == 2
+        and "needs the similarity of layers: give --teacher" in wanting.err
+        and wanting.err.count("\n") == 1
+    )
     plain = command("pairs", "--teacher", teacher, "--layers", 2, "--method", "pkd", "--json")
     assert plain.json == [[1, 2]] and plain.err == ""
 

@@ -53,7 +53,9 @@ def test_same_as_one_by_one(tokenizer, pairs, limit):
     assert tokens.lengths.max() <= limit
 
 
-def test_many_rows_and_no_traces_left(tokenizer):
+def test_many_rows_and_no_traces_left(tokenizer, monkeypatch):
+    # A pipeline of transformers, in an earlier test, sets it for the whole process.
+    monkeypatch.delenv("TOKENIZERS_PARALLELISM", raising=False)
     before = tokenizer.backend_tokenizer.to_str()
     tokens = tokenise(examples(repeat=500), tokenizer, 16)
     assert len(tokens) == 2500

@@ -29,7 +29,7 @@ LAYER_CHOICES = ("even", "first", "last", "important")
 DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
 """The initialisation of a classifier and of a text generator where the method's paper does not state one."""
 
-DEFAULT_STARTS = f"the paper's, else {DEFAULT_START}, for models that generate text {DEFAULT_TEXT_START}"
+DEFAULT_STARTS = f"the paper's, else {DEFAULT_START}; {DEFAULT_TEXT_START} for models that generate text"
 """The default of --init in words."""
 
 AUTO = "auto"
