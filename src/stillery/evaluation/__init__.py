@@ -1,1 +1,1 @@
-"""How good a model is, how sure that is, how it compares with its teacher, and what it costs."""
+"""Metrics of a model with confidence intervals, its comparison with its teacher, and its cost."""

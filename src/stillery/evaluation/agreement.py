@@ -31,7 +31,7 @@ def agreement_evaluation(
 def _interval(
     logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels, draws: int = 1000
 ) -> tuple[float, float]:
-    """Percentile bootstrap over examples."""
+    """The 95% percentile bootstrap interval over examples."""
     ours, theirs = predicted(logits, labels), predicted(teacher_logits, labels)
     if labels.regression:
         return bounds(replicates(theirs, [ours], "pearson", draws=draws, seed=0)[:, 0], 0.95)

@@ -24,7 +24,7 @@ class Column:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """The columns whose unweighted mean a paper reports as its average, and what is known about that."""
+    """The columns whose unweighted mean a paper reports as its average, and notes on the evidence for them."""
 
     about: str
     columns: tuple[Column, ...]
@@ -32,7 +32,7 @@ class Style:
 
 @dataclass(frozen=True, kw_only=True)
 class Average:
-    """An average over tasks (None without any column), its columns, and the sets of examples without scores."""
+    """An average over tasks (None if no column has scores), its columns, and the sets of examples without scores."""
 
     style: str
     value: float | None
@@ -45,7 +45,7 @@ def _column(task: str, *metrics: str) -> Column:
 
 
 def _columns(mnli: tuple[Column, ...], **others: str) -> tuple[Column, ...]:
-    """The columns by task; metrics that go into one column are joined by +."""
+    """The columns by task; `+` joins metrics that are averaged into one column."""
     return (*(_column(task, *metrics.split("+")) for task, metrics in others.items()), *mnli)
 
 
@@ -103,7 +103,7 @@ STYLES: dict[str, Style] = {
 def average(scores: Mapping[str, Mapping[str, float]], style: str = "glue") -> Average:
     """The average of scores (set of examples to metric to value) over the columns of a style.
 
-    Sets without scores are named in `missing`. A column without any is left out; one with one of its two sets is that.
+    Sets without scores are listed in `missing`. A column averages its sets with scores, and is omitted without any.
 
     >>> average({"sst2": {"accuracy": 90.0}, "mrpc": {"f1": 88.0, "accuracy": 84.0}}).value
     88.0

@@ -92,7 +92,7 @@ def _f1_of_classes(counts: Counts) -> Array:
 
 def _f1(counts: Counts) -> Array:
     scores = _f1_of_classes(counts)
-    # Without a gold or predicted example of class 1 there is no column for it.
+    # There is no column for class 1 if no example has it as gold or predicted class.
     return scores[:, 1] if scores.shape[1] > 1 else np.zeros(len(scores))
 
 

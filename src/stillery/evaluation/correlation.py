@@ -23,7 +23,7 @@ def spearman(left: NDArray[Any], right: NDArray[Any]) -> float:
 
 
 def _defined(left: NDArray[Any], right: NDArray[Any], correlate: str) -> float:
-    # Importing it takes most of a second, which only correlations are to pay.
+    # Imported here because it takes most of a second, which only correlations need.
     from scipy import stats
 
     left, right = left.astype(np.float64), right.astype(np.float64)

@@ -36,16 +36,16 @@ def cost(
     teacher: PreTrainedModel | None = None,
     teacher_inputs: Sequence[Inputs] | None = None,
 ) -> dict[str, float | int | None]:
-    """All costs of a model, and its speedup over a teacher if one is given.
+    """Measure all costs of a model, and its speedup over a teacher if one is given.
 
     Args:
         model: the model, as loaded from `folder`.
-        folder: where its weights are.
-        inputs: batches of one example each, to measure latency on.
+        folder: the folder with its weights.
+        inputs: batches of one example each, for measuring latency.
         length: the number of tokens the FLOPs are counted for.
         train_seconds: the training time of the model.
-        teacher: the model to compare with, timed in turns with `model` so that a busy machine slows both.
-        teacher_inputs: the same examples as the teacher reads them, where it has another tokenizer.
+        teacher: the model to compare with, timed alternately with `model` so that a busy machine slows both.
+        teacher_inputs: the same examples encoded for the teacher, if it has another tokenizer.
     """
     models, own = [model], [inputs]
     if teacher is not None:
@@ -85,17 +85,17 @@ def flops_per_example(model: PreTrainedModel, length: int) -> int:
     For an encoder-decoder both the source and the target have this length.
     """
     try:
-        # Fake tensors have shapes only, which takes no memory and next to no time.
+        # Fake tensors only have shapes, so they need no memory and next to no time.
         with FakeTensorMode(allow_non_fake_inputs=True) as fake:
             return _counted(model, length, fake.from_tensor)
     except RuntimeError:
-        # A model whose forward pass reads values, which fake tensors do not have.
+        # The forward pass of this model reads values, which fake tensors do not have.
         return _counted(model, length, Tensor.detach)
 
 
 def _counted(model: PreTrainedModel, length: int, held: Callable[[Tensor], Tensor]) -> int:
-    """The FLOPs of a forward pass with the model's tensors replaced by `held` of each."""
-    # Not the padding token: some families number positions over the other tokens only.
+    """Count the FLOPs of a forward pass with `held` applied to each of the model's tensors."""
+    # Not the padding token: some model families assign positions to non-padding tokens only.
     token = 1 if getattr(model.config, "pad_token_id", None) == 0 else 0
     ids = torch.full((1, length), token, dtype=torch.long, device=device_of(model))
     inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
@@ -104,7 +104,7 @@ def _counted(model: PreTrainedModel, length: int, held: Callable[[Tensor], Tenso
     # Detached, because the counter would hook the gradients of weights that are a layer's input (DeBERTa's positions).
     tensors = {name: held(tensor.detach()) for name, tensor in (*model.named_parameters(), *model.named_buffers())}
     counter = FlopCounterMode(display=False)
-    # The counter does not know the fused CPU attention kernel and would leave its matrix products out.
+    # The counter does not know the fused CPU attention kernel and would omit its matrix products.
     with evaluating(model), torch.no_grad(), sdpa_kernel(SDPBackend.MATH), counter:
         functional_call(model, tensors, (), accepted_inputs(model, inputs))
     return int(counter.get_total_flops())
@@ -118,7 +118,7 @@ def latency_ms(model: PreTrainedModel, inputs: Sequence[Inputs], threads: int = 
 def latencies_ms(
     models: Sequence[PreTrainedModel], inputs: Sequence[Sequence[Inputs]], threads: int = 1, warm_up: int = 5
 ) -> list[float]:
-    """The same of several models, each on its own inputs, timed in turns so that a busy machine slows all."""
+    """Median latency of several models, each on its own inputs, timed in turns so that a busy machine slows all."""
     if not all(inputs):
         raise UserError("there are no examples to measure latency on")
     with _threads(threads), evaluating(*models), torch.inference_mode():

@@ -1,7 +1,7 @@
-"""Entities in sequences of tags: which words of a sentence are one, and of which type.
+"""Extraction of entities (word spans with a type) from sequences of tags.
 
-As seqeval counts them (tested against it): `entities` like conlleval, which takes every run of tags of one type for an
-entity, however it begins, and `strict_entities`, which takes only what its tagging scheme allows.
+The results equal those of seqeval (tested): `entities` follows conlleval, which counts every run of tags of one type as
+an entity, however it begins; `strict_entities` only counts what the tagging scheme allows.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from stillery.errors import UserError
 __all__ = ["OUTSIDE", "SCHEMES", "Entities", "TagSet", "entities", "scheme_of", "strict_entities"]
 
 OUTSIDE = "O"
-"""The tag of a word that is in no entity."""
+"""The tag of a word outside of all entities."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True)
 class TagSet:
-    """Tags in the order of a model's outputs, such as O, B-PER, I-PER, or of no scheme, such as NOUN and VERB."""
+    """Tags in the order of a model's outputs: of a scheme (O, B-PER, I-PER) or of none (NOUN, VERB)."""
 
     names: tuple[str, ...]
 
@@ -37,24 +37,24 @@ class TagSet:
 
     @cached_property
     def types(self) -> tuple[str, ...]:
-        """The types of entities, sorted; a tag without a type is of the type `_`."""
+        """The entity types, sorted; a tag without a type has the type `_`."""
         return tuple(sorted({_type(name) for name in self.names if name != OUTSIDE}))
 
     @cached_property
     def prefixes(self) -> NDArray[np.str_]:
-        """The prefix of each tag; behind the last one that of no tag at all, which counts as outside."""
+        """The prefix of each tag, followed by that of a missing tag, which counts as outside."""
         return np.array([*(name[0] for name in self.names), OUTSIDE])
 
     @cached_property
     def type_ids(self) -> Ints:
-        """Which of the types each tag is of, -1 for outside; the same behind the last one."""
+        """The index of each tag's type, -1 for outside, followed by -1 for a missing tag."""
         places = {name: place for place, name in enumerate(self.types)}
         return np.array([*(-1 if name == OUTSIDE else places[_type(name)] for name in self.names), -1], dtype=np.int64)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Entities:
-    """Entities of sentences: the first and the last word of each, counted over all sentences, and its type."""
+    """Entities as the index of the first and last word of each, counted over all sentences, and its type."""
 
     start: Ints
     end: Ints
@@ -64,7 +64,7 @@ class Entities:
         return len(self.start)
 
     def within(self, other: Entities) -> NDArray[np.bool_]:
-        """Which of these are also among the others: the same words, the same type."""
+        """A mask of the entities that are also in `other`, with the same words and the same type."""
         ours, theirs = (np.stack([one.start, one.end, one.type], axis=1) for one in (self, other))
         known = set(map(tuple, theirs.tolist()))
         return np.fromiter((tuple(row) in known for row in ours.tolist()), dtype=np.bool_, count=len(ours))
@@ -75,25 +75,25 @@ def _type(name: str) -> str:
 
 
 def entities(tags: Ints, offsets: Ints, tag_set: TagSet) -> Entities:
-    """The entities as conlleval counts them, by the rules of seqeval's default mode.
+    """Extract entities as conlleval counts them, by the rules of seqeval's default mode.
 
-    Those rules know no L and U; here L is taken for E, and U for S.
+    Those rules do not have L and U; here L is treated as E, and U as S.
 
     Args:
-        tags: the tag of each word, sentence after sentence; -1 is a word without one, which is outside.
+        tags: the tag of each word, sentence after sentence; -1 is a word without a tag, which is outside.
         offsets: sentence i has the words `offsets[i]:offsets[i + 1]`.
-        tag_set: what the tags are called.
+        tag_set: the names of the tags.
     """
     known = np.array([_AS_IOBES.get(prefix, prefix) for prefix in tag_set.prefixes.tolist()])
     prefix, kind = known[tags], tag_set.type_ids[tags]
     begins = np.zeros(len(tags) + 1, dtype=np.bool_)
     begins[offsets] = True
-    # What stands before and behind a sentence is outside.
+    # The positions before and after a sentence are outside.
     before = np.where(begins, OUTSIDE, np.append(OUTSIDE, prefix))
     kind_before = np.where(begins, -1, np.append(-1, kind))
     now, kind_now = np.append(prefix, OUTSIDE), np.append(kind, -1)
     started = _starts(before, now, kind_before, kind_now)
-    # A chunk that runs to the end of its sentence ends there.
+    # A chunk that reaches the end of its sentence ends there.
     last = np.append(OUTSIDE, prefix)
     kind_last = np.append(-1, kind)
     ended = _ends(last, np.where(begins, OUTSIDE, now), kind_last, np.where(begins, -1, kind_now))
@@ -102,7 +102,7 @@ def entities(tags: Ints, offsets: Ints, tag_set: TagSet) -> Entities:
 
 
 def _ends(before: NDArray[np.str_], now: NDArray[np.str_], kind_before: Ints, kind: Ints) -> NDArray[np.bool_]:
-    """Whether an entity ended with the word before."""
+    """Mask of words whose predecessor ends an entity."""
     closed = np.isin(before, ("E", "S"))
     opened = np.isin(before, ("B", "I")) & np.isin(now, ("B", "S", OUTSIDE))
     found: NDArray[np.bool_] = closed | opened | ((before != OUTSIDE) & (kind_before != kind))
@@ -110,7 +110,7 @@ def _ends(before: NDArray[np.str_], now: NDArray[np.str_], kind_before: Ints, ki
 
 
 def _starts(before: NDArray[np.str_], now: NDArray[np.str_], kind_before: Ints, kind: Ints) -> NDArray[np.bool_]:
-    """Whether an entity begins with this word."""
+    """Mask of words that begin an entity."""
     opened = np.isin(now, ("B", "S"))
     after = np.isin(before, ("E", "S", OUTSIDE)) & np.isin(now, ("E", "I"))
     found: NDArray[np.bool_] = opened | after | ((now != OUTSIDE) & (kind_before != kind))
@@ -118,12 +118,12 @@ def _starts(before: NDArray[np.str_], now: NDArray[np.str_], kind_before: Ints, 
 
 
 Pattern = tuple[str, str, bool | None]
-"""Prefixes of the word before, of this word, and whether both are of one type; None where that does not matter."""
+"""Prefixes of the previous and of this word, and whether both have the same type; None if that does not matter."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scheme:
-    """What a tagging scheme allows: how an entity begins, goes on and ends, from one word to the next."""
+    """The transitions between words with which an entity begins, continues and ends in a tagging scheme."""
 
     prefixes: str
     starts: tuple[Pattern, ...]
@@ -166,9 +166,9 @@ _AS_IOBES = {"L": "E", "U": "S"}
 
 
 def scheme_of(tag_set: TagSet, gold: Ints, offsets: Ints) -> str:
-    """The name of the scheme that right tags follow: the one whose prefixes there are.
+    """Infer the name of the tagging scheme of gold tags from their prefixes.
 
-    Of B and I it is IOB1 if an entity begins with I anywhere, as it does in CoNLL-2003, else IOB2.
+    With B and I it is IOB1 if any entity begins with I, as in CoNLL-2003, else IOB2.
     """
     prefixes = {name[0] for name in tag_set.names if name != OUTSIDE}
     name = next((name for name in ("IOB2", "IOBES", "BILOU") if prefixes <= set(SCHEMES[name].prefixes)), None)
@@ -181,7 +181,7 @@ def scheme_of(tag_set: TagSet, gold: Ints, offsets: Ints) -> str:
 
 
 def strict_entities(tags: Ints, offsets: Ints, tag_set: TagSet, scheme: str) -> Entities:
-    """The entities that follow a tagging scheme to the letter, as in seqeval's strict mode."""
+    """Extract the entities that strictly follow a tagging scheme, as in seqeval's strict mode."""
     rules = SCHEMES[scheme]
     found: list[tuple[int, int, int]] = []
     prefixes, types = tag_set.prefixes[tags].tolist(), tag_set.type_ids[tags].tolist()

@@ -1,8 +1,8 @@
-"""How good the tags of words are: precision, recall and F1 of entities, and the share of words tagged right.
+"""Metrics of token classification: precision, recall and F1 of entities, and the accuracy of tags.
 
-Everything follows from counts of each sentence, so that intervals are a bootstrap over sentences. That is why seqeval
-is not used, which scores whole files: a thousand draws would read all tags a thousand times. That both give the same,
-for each scheme and type, is a test.
+Everything is computed from counts per sentence, so that intervals can be a bootstrap over sentences. seqeval is not
+used because it scores whole files: a thousand draws would read all tags a thousand times. A test checks that both
+agree, for each scheme and type.
 """
 
 from __future__ import annotations
@@ -41,9 +41,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tagged:
-    """The right tags of the words of sentences.
+    """The gold tags of the words of sentences.
 
-    `tags` are those of each word, sentence after sentence, of which sentence i has `offsets[i]:offsets[i + 1]`.
+    `tags` has the tag of each word, sentence after sentence; those of sentence i are `offsets[i]:offsets[i + 1]`.
     """
 
     tags: Ints
@@ -55,16 +55,16 @@ class Tagged:
 
     @cached_property
     def sentence(self) -> Ints:
-        """Which sentence each word is of."""
+        """The index of the sentence of each word."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     @cached_property
     def scheme(self) -> str:
-        """The tagging scheme that the right tags follow."""
+        """The tagging scheme of the gold tags."""
         return scheme_of(self.tag_set, self.tags, self.offsets)
 
     def entities_in(self, tags: Ints, strict: bool) -> Entities:
-        """The entities that other tags of the same words mark, as conlleval counts them or by the scheme's letter."""
+        """Extract entities from other tags of the same words, as conlleval counts them or strictly by the scheme."""
         if strict:
             return strict_entities(tags, self.offsets, self.tag_set, self.scheme)
         return entities(tags, self.offsets, self.tag_set)
@@ -72,9 +72,9 @@ class Tagged:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TagScores:
-    """What predicted tags are worth, in percent, and 95% [low, high] of each.
+    """Metrics of predicted tags, in percent, and the 95% interval [low, high] of each.
 
-    `types` has precision, recall and F1 of each type of entity, with its interval, and how many there are.
+    `types` has precision, recall and F1 of each entity type, the interval of F1, and the number of gold entities.
     """
 
     metrics: Mapping[str, float]
@@ -83,7 +83,7 @@ class TagScores:
 
 
 def _ratio(above: Floats, below: Floats) -> Floats:
-    # What has no value counts as 0, as in seqeval.
+    # Undefined values count as 0, as in seqeval.
     return np.divide(above, below, out=np.zeros_like(above), where=below > 0)
 
 
@@ -91,8 +91,8 @@ def _ratio(above: Floats, below: Floats) -> Floats:
 class _Counts:
     """Sums over sentences, of each resample `[draws]` or of all sentences `[1]`.
 
-    `hits`, `found` and `there` are entities that are right, that were predicted, and that there are; `right` are words
-    with their right tag, of `words`.
+    `hits`, `found` and `there` count correct, predicted and gold entities; `right` counts the correctly tagged words
+    among `words`.
     """
 
     hits: Floats
@@ -103,22 +103,22 @@ class _Counts:
 
     @property
     def precision(self) -> Floats:
-        """The share of predicted entities that are right."""
+        """The share of predicted entities that are correct."""
         return _ratio(self.hits, self.found)
 
     @property
     def recall(self) -> Floats:
-        """The share of the entities that were found."""
+        """The share of gold entities that were found."""
         return _ratio(self.hits, self.there)
 
     @property
     def f1(self) -> Floats:
-        """The harmonic mean of both."""
+        """The harmonic mean of precision and recall."""
         return _ratio(2 * self.hits, self.found + self.there)
 
     @property
     def accuracy(self) -> Floats:
-        """The share of words with their right tag."""
+        """The share of correctly tagged words."""
         return _ratio(self.right, self.words)
 
 
@@ -133,9 +133,9 @@ ENTITY_METRICS: Mapping[str, tuple[_Measure, bool]] = {
     "precision_strict": (lambda counts: counts.precision, True),
     "recall_strict": (lambda counts: counts.recall, True),
 }
-"""Metrics of tags, and whether entities count only where they follow the tagging scheme to the letter.
+"""Metrics of tags, and whether entities only count if they strictly follow the tagging scheme.
 
-All but `accuracy`, which is over words, are of whole entities of all types together.
+All except `accuracy`, which is over words, are micro-averaged over whole entities of all types.
 """
 
 DEFAULT_METRICS = ("f1", "precision", "recall", "accuracy")
@@ -143,7 +143,7 @@ PLAIN_METRICS = ("accuracy",)
 
 
 class _Measured:
-    """The counts of each sentence of some predicted tags, and their sums on resamples of the sentences."""
+    """Per-sentence counts of predicted tags, and their sums on resamples of the sentences."""
 
     def __init__(self, gold: Tagged, guess: Ints, strict: bool = False) -> None:
         types = len(gold.tag_set.types) if gold.tag_set.marks_entities else 0
@@ -159,7 +159,7 @@ class _Measured:
         np.add.at(self.words[:, 1], gold.sentence, 1)
 
     def counts(self, times: Floats, kind: int | None = None) -> _Counts:
-        """The sums where each sentence counts so many times `[draws, sentences]`; of one type of entity, or of all."""
+        """Sum the counts, of one entity type or all, with each sentence weighted by `times` `[draws, sentences]`."""
         rows = self.rows.sum(axis=1) if kind is None else self.rows[:, kind]
         hits, found, there = (times @ rows).T
         right, words = (times @ self.words).T
@@ -173,15 +173,15 @@ def _count(into: Floats, gold: Tagged, first_words: Ints, types: Ints) -> None:
 def tag_scores(
     gold: Tagged, guess: Ints, metrics: Sequence[str] | None = None, *, draws: int = 1000, seed: int = 0
 ) -> TagScores:
-    """Score predicted tags: by default precision, recall and F1 of entities and accuracy, of plain tags accuracy alone.
+    """Score predicted tags: by default by F1, precision and recall of entities, and accuracy; plain tags by accuracy.
 
     Args:
-        gold: the right tags.
-        guess: the predicted ones, a word after the other as in `gold`; -1 where there is none, which is no entity and
-            a wrong tag.
+        gold: the gold tags.
+        guess: the predicted tags, one per word as in `gold`; -1 is a missing tag, which is in no entity and counts as
+            wrong.
         metrics: names among `ENTITY_METRICS`.
-        draws: how many resamples of the sentences the intervals are made of (percentile bootstrap).
-        seed: decides the resamples.
+        draws: the number of resamples of the sentences for the intervals (percentile bootstrap).
+        seed: the seed of the resamples.
     """
     measured = _all_measured(gold, guess, names := _chosen(gold, metrics))
     resamples = list(paired.resamples(len(gold), draws=draws, seed=seed))
@@ -220,7 +220,7 @@ def _types(gold: Tagged, measured: _Measured, resamples: Sequence[Floats]) -> di
 
 
 def tag_measure(gold: Tagged, guess: Ints, metric: str) -> FromSums:
-    """A metric of predicted tags in percent, on resamples of the sentences."""
+    """Return a metric of predicted tags, in percent, that can be computed on resamples of the sentences."""
     rows, value = sentence_counts(gold, guess, metric)
     return FromSums(rows=rows, value=value)
 
@@ -228,13 +228,13 @@ def tag_measure(gold: Tagged, guess: Ints, metric: str) -> FromSums:
 def tag_difference(
     gold: Tagged, guess: Ints, teacher: Ints, metric: str, *, draws: int = paired.DRAWS, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """Student minus teacher in percent, and its 95% interval by a paired bootstrap over sentences."""
+    """The difference student minus teacher in percent, and its 95% interval by a paired bootstrap over sentences."""
     ours, theirs = (tag_measure(gold, tags, metric) for tags in (guess, teacher))
     return paired.difference(ours, theirs, len(gold), draws=draws, seed=seed)
 
 
 def sentence_counts(gold: Tagged, guess: Ints, metric: str) -> tuple[Floats, Callable[[Floats], Floats]]:
-    """Counts of each sentence `[sentences, counts]`, and what gives the metric in percent of sums `[draws, counts]`."""
+    """Counts per sentence `[sentences, counts]`, and a function from their sums `[draws, counts]` to the percentage."""
     (name,) = _chosen(gold, [metric])
     measure, strict = ENTITY_METRICS[name]
     measured = _all_measured(gold, guess, [name])[strict]
@@ -247,10 +247,10 @@ def sentence_counts(gold: Tagged, guess: Ints, metric: str) -> tuple[Floats, Cal
 
 
 def tag_agreement(guess: Ints, teacher: Ints, offsets: Ints, tag_set: TagSet) -> dict[str, float]:
-    """How far two models agree, in percent: on the tag of a word and, where tags mark them, on entities.
+    """Agreement of two models in percent: on the tags of words and, if tags mark them, on entities.
 
-    The latter is the F1 of the student's entities where the teacher's are right: most words are in none, and both are
-    quick to agree on those.
+    The latter is the F1 of the student's entities with the teacher's as gold: most words are outside of entities, where
+    agreement is easy.
     """
     theirs = Tagged(tags=teacher, offsets=offsets, tag_set=tag_set)
     names = ("accuracy", "f1") if tag_set.marks_entities else ("accuracy",)
@@ -262,7 +262,7 @@ def tag_agreement(guess: Ints, teacher: Ints, offsets: Ints, tag_set: TagSet) ->
 def tag_agreement_evaluation(
     task: str, guess: Ints, teacher: Ints, offsets: Ints, tag_set: TagSet, *, draws: int = 1000
 ) -> dict[str, Any]:
-    """An evaluation without right tags: how far a model agrees with its teacher, in percent with 95% intervals."""
+    """An evaluation without gold tags: agreement of a model with its teacher, in percent with 95% intervals."""
     theirs = Tagged(tags=teacher, offsets=offsets, tag_set=tag_set)
     scores = tag_scores(theirs, guess, ("accuracy", "f1") if tag_set.marks_entities else None, draws=draws)
     called = {"accuracy": "agreement", "f1": "entity_agreement"}
@@ -315,7 +315,7 @@ def tag_evaluation(
 
 
 def one_tag(guess: Ints, tag_set: TagSet) -> str | None:
-    """The tag that all words are given, if it is one."""
+    """The tag predicted for all words, if they all get the same one."""
     given = np.unique(guess[guess >= 0])
     return tag_set.names[given[0]] if len(given) == 1 else None
 

@@ -1,4 +1,4 @@
-"""How many texts a second models generate, beside each other."""
+"""Generation speed of models in texts per second, measured side by side."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from stillery.evaluation.generate import Decoding, generate_ids
 __all__ = ["EXAMPLES", "generation_speed"]
 
 EXAMPLES = 16
-"""Texts of a measurement at most, so that it costs little beside scoring a split."""
+"""The largest number of texts in a measurement, so that it is cheap compared with scoring a split."""
 
 _TURNS = 2
 
@@ -21,11 +21,11 @@ Writer = tuple[PreTrainedModel, PreTrainedTokenizerBase, Tokens]
 
 
 def generation_speed(writers: Sequence[Writer], decoding: Decoding, batch_size: int) -> list[float]:
-    """Texts a second of each model, from its prompts, which are of the same examples.
+    """Measure the texts per second of each model, from its own prompts of the same examples.
 
-    A text takes as many forward passes as it has tokens and a search has beams, so the time of one pass says little.
-    All models search alike, on the same device and in batches of one size. They take turns, so that a busy machine
-    slows all of them; the faster turn of each counts, as the first one also warms up.
+    A text takes a forward pass for each token and beam, so the latency of one pass says little. All models decode with
+    the same settings and batch size on the same device. They take turns, so that a busy machine slows all of them; the
+    faster turn of each counts, as the first one also warms up.
     """
     seconds: list[list[float]] = [[] for _ in writers]
     for _ in range(_TURNS):

@@ -1,4 +1,4 @@
-"""Eval mode for the duration of a block."""
+"""Eval mode and device placement of models for inference."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
     Attention kernels are chosen for inputs of many lengths (`for_any_length`).
     """
-    # Each module on its own: a frozen submodule may be in eval mode inside a model in training mode.
+    # Per module, because a frozen submodule may be in eval mode inside a model in training mode.
     before = [(module, module.training) for model in models for module in model.modules()]
     for model in models:
         model.eval()
@@ -33,11 +33,11 @@ def evaluating(*models: nn.Module) -> Iterator[None]:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """The device a model's weights are on."""
+    """The device of a model's weights."""
     return next(model.parameters()).device
 
 
 def to_device(model: PreTrainedModel) -> None:
-    """Move a model that is not trained here to the GPU, if there is one."""
+    """Move a model for inference to the GPU, if there is one."""
     if torch.cuda.is_available():
         model.to("cuda")  # type: ignore[arg-type]

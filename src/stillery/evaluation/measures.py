@@ -1,7 +1,7 @@
-"""Metrics of predictions that can be scored on many resamples of the examples at once.
+"""Metrics of predictions that can be computed on many resamples of the examples at once.
 
-A resample is how often each example was drawn. Most metrics follow from sums over examples (right ones, entries of a
-confusion matrix, matched n-grams, moments), so the scores of all resamples are one matrix product.
+A resample is given by the count of each example in it. Most metrics follow from sums over examples (correct ones,
+entries of a confusion matrix, matched n-grams, moments), so the scores of all resamples take one matrix product.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ CORRELATIONS = ("pearson", "spearman")
 
 
 class Measure(Protocol):
-    """The metric, in percent, of one model's predictions."""
+    """A metric, in percent, of one model's predictions."""
 
     def scores(self, times: Array) -> Array:
-        """The score of each resample `[draws]`, given how often each example is in it `[draws, n]`."""
+        """The score of each resample `[draws]`, given the count of each example in it `[draws, n]`."""
 
     def taken(self, order: NDArray[np.int64]) -> Measure:
         """The same with the examples in another order."""
@@ -38,8 +38,8 @@ class FromSums:
     """A metric that follows from sums over the examples.
 
     Attributes:
-        rows: what each example adds to each sum, `[n, sums]`.
-        value: gives the metric of each resample `[draws]` from its sums `[draws, sums]`.
+        rows: the contribution of each example to each sum, `[n, sums]`.
+        value: computes the metric of each resample `[draws]` from its sums `[draws, sums]`.
     """
 
     rows: Array
@@ -56,14 +56,14 @@ class FromSums:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Ranks:
-    """Spearman's rank correlation of predicted and right scores `[n]`; each resample is ranked anew, ties shared."""
+    """Spearman correlation of predicted and gold scores `[n]`; each resample is ranked anew, ties share their rank."""
 
     gold: Array
     guess: Array
 
     def scores(self, times: Array) -> Array:
         """The score of each resample."""
-        # In pieces that stay in the processor's cache.
+        # In pieces that fit into the processor's cache.
         pieces = np.array_split(times, max(1, times.size // AT_ONCE))
         return 100 * np.concatenate([self._correlations(piece) for piece in pieces])
 
@@ -81,7 +81,7 @@ class Ranks:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class OnRows:
-    """Any other metric: a function of labels and predictions `[n, ...]` in percent, called once for each resample."""
+    """Any other metric: a function of labels and predictions `[n, ...]` in percent, called once per resample."""
 
     gold: NDArray[Any]
     guess: NDArray[Any]
@@ -101,7 +101,7 @@ class OnRows:
 
 
 def measured(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> Measure:
-    """A metric of classes or scores `[n]`, or of several labels `[n, labels]`."""
+    """Return a metric of classes or scores `[n]`, or of several labels `[n, labels]`."""
     if gold.ndim == 2:
         return set_measure(gold, guess, metric)
     return (score_measure if metric in CORRELATIONS else class_measure)(gold, guess, metric)
@@ -123,7 +123,7 @@ def class_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> FromS
 
 
 def set_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> FromSums:
-    """f1_micro, f1_macro or accuracy (all labels right) of rows of 0 and 1 `[n, labels]`."""
+    """f1_micro, f1_macro or accuracy (all labels correct) of rows of 0 and 1 `[n, labels]`."""
     from stillery.evaluation.multi_label_metrics import SET_METRICS, Tally
 
     measure = SET_METRICS[_known(metric, list(SET_METRICS))]
@@ -144,7 +144,7 @@ def score_measure(gold: NDArray[Any], guess: NDArray[Any], metric: str) -> Measu
     gold, guess = gold.astype(np.float64), guess.astype(np.float64)
     if _known(metric, CORRELATIONS) == "spearman":
         return Ranks(gold=gold, guess=guess)
-    # Centred, because differences of large sums of squares would lose digits.
+    # Centred, because differences of large sums of squares lose precision.
     x, y = gold - gold.mean(), guess - guess.mean()
     rows = np.stack([np.ones_like(x), x, y, x * x, y * y, x * y], axis=1)
     return FromSums(rows=rows, value=lambda sums: 100 * _correlation(sums))
@@ -177,7 +177,7 @@ def _correlation(moments: Array) -> Array:
     """Correlations from the count and the sums of x, y, xx, yy, xy, `[draws, 6]`."""
     size, x, y, xx, yy, xy = moments.T
     left, right = size * xx - x * x, size * yy - y * y
-    # What rounding leaves of a variance that is 0 is no variance.
+    # A variance of 0 may leave a rounding error.
     defined = (left > 1e-12 * size * xx) & (right > 1e-12 * size * yy)
     below = np.sqrt(np.where(defined, left * right, 1.0))
     return np.where(defined, np.clip((size * xy - x * y) / below, -1, 1), 0.0)

@@ -42,7 +42,7 @@ REGRESSION: Mapping[str, Measure] = {"pearson": pearson, "spearman": spearman}
 def score(
     gold: NDArray[Any], logits: NDArray[Any], labels: Labels, metrics: Sequence[str] | None = None
 ) -> dict[str, float]:
-    """Each metric's value in percent; correlations and Matthews times 100.
+    """Compute metrics in percent; correlations and Matthews are multiplied by 100.
 
     Args:
         gold: class indices or values `[n]`, or 0 and 1 for each of several labels `[n, labels]`.
@@ -50,7 +50,7 @@ def score(
         labels: the labels of the task: their kind and their names.
         metrics: for classes accuracy, f1 (two classes; of `labels.positive`, else of class 1), f1_macro and matthews,
             by default accuracy and f1_macro; for regression pearson and spearman, by default both; for several labels
-            f1_micro, f1_macro and accuracy (all labels of an example right), by default all three.
+            f1_micro, f1_macro and accuracy (all labels of an example correct), by default all three.
     """
     guess = predicted(logits, labels)
     _check_sizes(gold, guess)
@@ -95,7 +95,7 @@ def difference(
     draws: int = paired.DRAWS,
     seed: int = 0,
 ) -> tuple[float, tuple[float, float]]:
-    """Student minus teacher in percent, and its 95% interval by a paired bootstrap over examples."""
+    """The difference student minus teacher in percent, and its 95% interval by a paired bootstrap over examples."""
     metric_names(labels, [metric])
     right = _positive_as_one(gold, labels)
     guesses = [_positive_as_one(predicted(one, labels), labels) for one in (logits, teacher_logits)]
@@ -106,7 +106,7 @@ def difference(
 
 
 def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels) -> float:
-    """The percentage of predictions that student and teacher share: classes, or each of several labels.
+    """The percentage of predictions on which student and teacher agree: classes, or each of several labels.
 
     For regression it is 100 times their Pearson correlation.
     """
@@ -124,12 +124,12 @@ def majority_collapse(logits: NDArray[Any], labels: Labels) -> bool:
 def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
     """Predictions from logits: the class of each row `[n, classes]`, or the value of each row `[n, 1]`.
 
-    For several labels 1 where the probability is above one half, else 0, `[n, labels]`.
+    For several labels it is 1 where the probability is above one half, else 0, `[n, labels]`.
     """
     width = 1 if labels.regression else labels.count
     if logits.ndim != 2 or logits.shape[1] != width:
         raise UserError(f"the model gives outputs of shape {list(logits.shape)}, the task needs {width} per example")
-    # argmax of a row with NaN is a class like any other, so a broken model would get a score.
+    # argmax of a row with NaN is a valid class, so a broken model would get a score.
     broken = np.flatnonzero(~np.isfinite(logits).all(axis=1))
     if len(broken):
         raise UserError(f"the model's outputs are not finite for {len(broken)} of {len(logits)} examples")
@@ -140,7 +140,7 @@ def predicted(logits: NDArray[Any], labels: Labels) -> NDArray[Any]:
 
 
 def _positive_as_one(classes: NDArray[Any], labels: Labels) -> NDArray[Any]:
-    """The classes with the positive one as 1, which only f1 depends on."""
+    """Renumber two classes so that the positive one is 1, which only matters for f1."""
     swapped = labels.kind == "classes" and labels.count == 2 and labels.positive == labels.names[0]
     return 1 - classes if swapped else classes
 
@@ -153,7 +153,7 @@ def _check_sizes(gold: NDArray[Any], guess: NDArray[Any]) -> None:
 
 
 def metric_names(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
-    """The metrics that are asked for, or those that are usual for the labels; one they do not have is refused."""
+    """The requested metrics, or the defaults for this kind of labels; raise UserError for one that does not apply."""
     known: Sequence[str] = {"score": list(REGRESSION), "labels": list(SET_METRICS)}.get(
         labels.kind, list(CLASSIFICATION)
     )

@@ -18,7 +18,7 @@ LARGEST_DRAW = 10_000_000
 
 @dataclass(frozen=True, kw_only=True)
 class Tally:
-    """True positives, gold and predicted examples of each label `[draws, labels]`; examples all right `[draws]`."""
+    """True positives, gold and predicted examples per label `[draws, labels]`; exact matches and examples `[draws]`."""
 
     hits: Array
     gold: Array
@@ -48,7 +48,7 @@ def resampled_sets(
 
 
 def _tally(gold: NDArray[Any], guess: NDArray[Any], times: Array) -> Tally:
-    """Counts over the examples, each weighted by its number of times in a resample `[draws, n]`."""
+    """Sums over the examples, each weighted by its count in a resample `[draws, n]`."""
     actual, found = gold.astype(np.float64), guess.astype(np.float64)
     return Tally(
         hits=times @ (actual * found),
@@ -60,7 +60,7 @@ def _tally(gold: NDArray[Any], guess: NDArray[Any], times: Array) -> Tally:
 
 
 def _f1(hits: Array, gold: Array, predicted: Array) -> Array:
-    """F1; 0 where there is nothing to find and nothing was found, as in scikit-learn."""
+    """F1; 0 where there are neither gold nor predicted labels, as in scikit-learn."""
     below = gold + predicted
     return np.divide(2 * hits, below, out=np.zeros_like(hits), where=below > 0)
 
@@ -79,4 +79,4 @@ SET_METRICS: Mapping[str, Callable[[Tally], Array]] = {
     "f1_macro": _f1_macro,
     "accuracy": lambda tally: tally.exact / tally.examples,
 }
-"""Over all decisions, the mean over labels, and the share of texts whose whole set is right."""
+"""F1 over all decisions, the mean F1 over labels, and the share of texts whose label set is exactly correct."""

@@ -1,8 +1,8 @@
-"""The paired bootstrap: how far a difference between two models could come from the choice of examples.
+"""Paired bootstrap: confidence intervals of the difference between two models on the same examples.
 
-Every resample of the examples is drawn once and serves all models, so that what is easy or hard for all of them
-cancels out. The resamples depend on the number of examples and the seed alone: a difference is the same whichever other
-models are compared beside it.
+Every resample of the examples is drawn once and used for all models, so that what is easy or hard for all of them
+cancels out. The resamples only depend on the number of examples and the seed: a difference does not depend on which
+other models are compared.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _LARGEST_BLOCK = 10_000_000
 
 
 def resamples(examples: int, *, draws: int = DRAWS, seed: int = 0) -> Iterator[Array]:
-    """How often each example is drawn, in blocks `[some draws, examples]` that fit in memory."""
+    """Draw resamples: the count of each example, in blocks `[some draws, examples]` that fit in memory."""
     random = np.random.default_rng(seed)
     at_once = max(1, _LARGEST_BLOCK // examples)
     for start in range(0, draws, at_once):
@@ -35,7 +35,7 @@ def resamples(examples: int, *, draws: int = DRAWS, seed: int = 0) -> Iterator[A
 
 
 def value(measure: Measure, examples: int) -> float:
-    """The metric of the examples as they are."""
+    """The metric on the examples themselves, without resampling."""
     return float(measure.scores(np.ones((1, examples)))[0])
 
 
@@ -49,7 +49,7 @@ def interval(measure: Measure, examples: int, *, draws: int = DRAWS, seed: int =
 def difference(
     ours: Measure, theirs: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
-    """Our metric minus theirs, and its 95% percentile interval by a bootstrap of both on the same resamples."""
+    """The metric of `ours` minus that of `theirs`, with the 95% percentile interval of a paired bootstrap."""
     apart = [ours.scores(times) - theirs.scores(times) for times in resamples(examples, draws=draws, seed=seed)]
     return value(ours, examples) - value(theirs, examples), bounds(np.concatenate(apart), LEVEL)
 
@@ -61,7 +61,7 @@ def bounds(values: Array, level: float) -> tuple[float, float]:
 
 
 def wilson(right: int, examples: int, level: float = LEVEL) -> tuple[float, float]:
-    """Wilson's interval of a share, in percent."""
+    """The Wilson interval of a proportion, in percent."""
     z = NormalDist().inv_cdf((1 + level) / 2)
     share, spread = right / examples, z**2 / examples
     half = float(np.sqrt(spread * share * (1 - share) + spread**2 / 4))

@@ -1,4 +1,4 @@
-"""How well each class, or each of several labels, is found; and which of them a split has no example of."""
+"""Precision, recall and F1 per class or label, and the classes without examples in a split."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["absent", "absent_note", "per_class"]
 
 
 def per_class(gold: NDArray[Any], logits: NDArray[Any], labels: Labels) -> dict[str, dict[str, float]]:
-    """Precision, recall and F1 of each class in percent, 0 where there is nothing to divide by, and its examples."""
+    """Precision, recall and F1 of each class in percent, 0 where undefined, and its number of examples."""
     if labels.regression:
         return {}
     places = None if labels.multi else np.arange(labels.count)
@@ -42,7 +42,7 @@ def absent(gold: NDArray[Any], labels: Labels) -> list[str]:
 
 
 def absent_note(names: list[str], *, several: bool) -> str:
-    """What the absence of classes means for macro F1, in words."""
+    """A note on how the absence of classes affects macro F1."""
     it, are = ("it", "it is") if len(names) == 1 else ("them", "they are")
     counted = f"counts {it} as 0" + ("" if several else f" where {are} predicted, and else leaves {it} out")
     return f"no example of {listed(names)}: f1_macro {counted}"

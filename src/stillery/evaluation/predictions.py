@@ -49,14 +49,14 @@ def predict_logits(
             parts.append(model(**accepted_inputs(model, inputs)).logits.float().cpu().numpy())
     if not parts:
         raise UserError("there are no examples to evaluate on")
-    # Batches are sorted by length, to pad little; each row goes back to the place of its example.
+    # Batches are sorted by length, to pad little; restore the order of the examples.
     logits = np.empty((len(examples), parts[0].shape[1]), dtype=np.float32)
     logits[np.concatenate(batches)] = np.concatenate(parts)
     return logits
 
 
 def probabilities(logits: NDArray[Any], labels: Labels) -> NDArray[np.float32]:
-    """Softmax of each row `[n, classes]`, sigmoids for several labels; for regression the value itself `[n, 1]`."""
+    """Softmax of each row `[n, classes]`, sigmoid for several labels; for regression the value itself `[n, 1]`."""
     if labels.regression:
         return logits.astype(np.float32)
     wide = logits.astype(np.float64)
@@ -72,7 +72,7 @@ def named_sets(values: NDArray[Any], labels: Labels) -> list[list[str]]:
 def write_predictions(
     path: Path, examples: Examples, labels: Labels, logits: NDArray[Any], teacher_logits: NDArray[Any] | None = None
 ) -> None:
-    """Write predictions to a file in the format of its suffix, a row per example, whole or not at all.
+    """Write predictions atomically to a file in the format of its suffix, one row per example.
 
     Columns: `id`, `label` (gold: class name, list of names or number, null without one), `prediction`,
     `probabilities` (a list; for regression the value), and with a teacher `teacher_prediction` and

@@ -1,4 +1,4 @@
-"""The predictions that a finished run has written, read back without its model to compare runs example by example."""
+"""Stored predictions of a finished run, loaded without its model to compare runs example by example."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ __all__ = ["Recorded", "measures", "read_predictions"]
 
 @dataclass(frozen=True, kw_only=True)
 class _Columns:
-    """The columns of one kind of model: what is right, what the model and its teacher answer, and what they read."""
+    """The prediction columns of one kind of model: gold answers, outputs of model and teacher, and inputs."""
 
     right: str
     given: str
@@ -33,7 +33,7 @@ class _Columns:
     read: str | None = None
 
     def in_file(self, names: set[str]) -> bool:
-        """Whether a file with these columns is of this kind."""
+        """Whether a file with these column names was written by this kind of model."""
         return {"id", self.given, self.read or self.right} <= names
 
 
@@ -42,14 +42,14 @@ _KINDS: Mapping[str, _Columns] = {
     "tags words": _Columns(right="tags", given="prediction", teacher="teacher_prediction", read="tokens"),
     "classifies texts": _Columns(right="label", given="prediction", teacher="teacher_prediction"),
 }
-"""What models of each kind do, and the columns they write; the first whose columns a file has is meant."""
+"""The columns that each kind of model writes; the first kind whose columns a file has is chosen."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recorded:
-    """Scored examples: their ids, what is right (None where nobody knows), and what a model and its teacher answer.
+    """Stored predictions: ids, gold answers (None without any), and outputs of a model and its teacher.
 
-    `does` says in words of which kind the model is; `read` is what it was given, where the file has that.
+    `does` describes the kind of model in words; `read` has its inputs, if the file has them.
     """
 
     does: str
@@ -63,7 +63,7 @@ class Recorded:
         return len(self.ids)
 
     def in_order_of(self, ids: pa.Array) -> Recorded:
-        """The same examples in the order of these ids, which must be theirs."""
+        """Reorder the examples by these ids, which must be the same set."""
         if self.ids.equals(ids):
             return self
         places = {name: place for place, name in enumerate(self.ids.to_pylist())}
@@ -78,13 +78,13 @@ class Recorded:
         )  # fmt: skip
 
     def of_teacher(self) -> Recorded:
-        """What the teacher answers, in the place of what the model does."""
+        """The same examples with the teacher's outputs in place of the model's."""
         assert self.teacher is not None
         return replace(self, given=self.teacher, teacher=None)
 
 
 def read_predictions(path: Path) -> Recorded:
-    """Read what a run's `predictions.parquet` says, or refuse a file that no run has written so."""
+    """Read a run's `predictions.parquet`; raise UserError for a file without its columns."""
     try:
         with pq.ParquetFile(path) as file:
             names = set(file.schema_arrow.names)
@@ -111,15 +111,15 @@ def read_predictions(path: Path) -> Recorded:
 
 
 def measures(all_given: Sequence[Recorded], metric: str, classes: Sequence[str] = ()) -> list[list[Measure]]:
-    """A metric of several models on the same examples, for a paired bootstrap.
+    """Return a metric of several models on the same examples, for a paired bootstrap.
 
-    Each inner list has one for every model. There are two where it depends on which of two classes is the positive
-    one, which predictions do not say: the metric's known value tells which is meant. There is none for a metric that
-    does not follow from predictions.
+    Each inner list has one measure per model. There are two lists if the metric depends on which of two classes is the
+    positive one, which predictions do not record: its known value tells which applies. The list is empty for a metric
+    that cannot be computed from predictions.
 
     Args:
-        all_given: the predictions, in one order of the examples.
-        metric: as in `metrics.json`; `agreement` is with the teacher, where nothing is known to be right.
+        all_given: the predictions, all with the examples in the same order.
+        metric: as in `metrics.json`; without gold answers, `agreement` is with the teacher.
         classes: the names of the classes in the model's order, as far as they are known.
     """
     first = all_given[0]
@@ -139,7 +139,7 @@ def measures(all_given: Sequence[Recorded], metric: str, classes: Sequence[str] 
         gold = _numbers(right)
         return [[measured(gold, _numbers(one), metric) for one in given]] if metric in CORRELATIONS else []
     if pa.types.is_list(right.type):
-        # Agreement on sets counts each label, of which a set names only those that it has.
+        # Agreement on label sets counts every label, but a stored set only names the positive ones.
         return _sets(right, given, metric, classes) if first.right is not None else []
     return _classes([one.to_pylist() for one in (right, *given)], metric, classes) if metric in COUNTED else []
 
@@ -150,7 +150,7 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
 
 
 def _classes(columns: Sequence[Sequence[str]], metric: str, classes: Sequence[str]) -> list[list[Measure]]:
-    """Of one class for each text; the first column is right."""
+    """Measures for one class per text; the first column is gold."""
     there = {name for column in columns for name in column}
     names = [*classes, *sorted(there.difference(classes))]
     if metric != "f1":
@@ -158,7 +158,7 @@ def _classes(columns: Sequence[Sequence[str]], metric: str, classes: Sequence[st
     elif len(names) > 2:
         return []
     else:
-        # One class alone may be the positive one, or the other.
+        # A single class may be the positive or the negative one.
         padded = [*names, *[""] * (2 - len(names))]
         orders = [padded, padded[::-1]]
     found = []
@@ -193,7 +193,7 @@ def _tags(right: pa.Array, given: Sequence[pa.Array], metric: str) -> list[list[
     offsets = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(lengths[0], dtype=np.int64)])
     columns = [column.flatten().to_pylist() for column in (right, *given)]
     names = tuple(sorted({name for column in columns for name in column if name is not None}))
-    # A word that was cut off has no tag.
+    # A word that was truncated has no tag.
     places = {name: place for place, name in enumerate(names)} | {None: -1}
     gold, *guesses = (np.array([places[name] for name in column], dtype=np.int64) for column in columns)
     tagged = Tagged(tags=gold, offsets=offsets, tag_set=TagSet(names=names))
@@ -206,7 +206,7 @@ def _texts(right: pa.Array, given: Sequence[pa.Array], metric: str) -> list[list
     references, outputs = right.to_pylist(), [column.to_pylist() for column in given]
     if metric in ("bleu", "chrf"):
         return [[text_measure(texts, references, metric) for texts in outputs]]
-    # Texts that name classes; one that names none is wrong.
+    # Texts that are class names; any other text is wrong.
     gold = [texts[0].strip().casefold() for texts in references]
     names = sorted(set(gold))
     if metric != "accuracy" and (len(names) != 2 or metric not in COUNTED):
@@ -219,7 +219,7 @@ def _texts(right: pa.Array, given: Sequence[pa.Array], metric: str) -> list[list
 
 
 def _named(text: str, right: str, names: Sequence[str]) -> str:
-    """The class that a text names, a wrong one where it names none."""
+    """The class that a text names, or a wrong class if it names none."""
     if text in names:
         return text
     return next((name for name in names if name != right), "")

@@ -24,8 +24,8 @@ def evaluation(
 ) -> dict[str, Any]:
     """The evaluation of a model as a JSON object, in percent with four decimals.
 
-    Holds `task`, `examples`, `metrics` (name to number) and `intervals` (name to 95% [low, high]); of classes also
-    `per_class` and, where the examples lack some, `absent_classes` and what that means; with a teacher also
+    Holds `task`, `examples`, `metrics` (name to number) and `intervals` (name to 95% [low, high]); for classes also
+    `per_class` and, if some have no examples, `absent_classes` and `absent_note`; with a teacher also
     `teacher_metrics`, `agreement` and `difference` (the main metric, student minus teacher, and its paired interval).
     """
     values = score(gold, logits, labels, metrics)

@@ -18,7 +18,7 @@ LOWEST, HIGHEST = 0.0, 5.0
 
 
 def submission_files(folder: Path, task: Task) -> list[Path]:
-    """The files that a task's test splits have on the leaderboard."""
+    """The paths of the leaderboard files of a task's test splits."""
     return [_file(folder, name) for name in task.submissions.values()]
 
 
@@ -30,7 +30,7 @@ def write_submission(folder: Path, name: str, logits: NDArray[Any], task: Task) 
     """Write `NAME.tsv` with a row `index, prediction` for each test example, and return its path.
 
     Args:
-        folder: where to write; made if it is not there.
+        folder: the output folder, created if it does not exist.
         name: the leaderboard's name of the split, such as MNLI-mm (see `Task.submissions`).
         logits: `[n, task classes]` in the task's order of classes, or `[n, 1]`, in the order of the official test file.
         task: MNLI, QNLI and RTE are written as class names, STS-B as scores between 0 and 5, others as 0 and 1.

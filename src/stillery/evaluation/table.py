@@ -1,4 +1,4 @@
-"""The table of several models: how large, how good, how fast each one is."""
+"""Comparison table of several models: size, quality and speed."""
 
 from __future__ import annotations
 
@@ -15,23 +15,23 @@ __all__ = ["cells", "heads", "notes", "table"]
 DASH = "-"
 
 _NARROWEST = 10
-"""Columns that a name has at least, however narrow the terminal."""
+"""Minimum width of the name column, however narrow the terminal."""
 
 Row = Mapping[str, Any]
 
 
 def heads(rows: Sequence[Row]) -> list[str]:
-    """The names of the columns; a metric that all rows share is one of them."""
+    """The column names, among them the metric if all rows share it."""
     speed = "texts per second" if _generates(rows) else "latency"
     measured = f"{_shared(rows) or 'score'} (interval)"
     return ["model", "layers", "parameters", "size on disk", measured, "teacher agreement", speed, "training"]
 
 
 def cells(rows: Sequence[Row]) -> list[list[str]]:
-    """What stands in each row; a value that is missing or None is a dash.
+    """The cell texts of each row; a value that is missing or None is a dash.
 
     Row keys: `name`, `layers`, `parameters`, `megabytes`, `metric`, `value`, `interval`, `agreement`, `latency_ms` or,
-    of models that generate text, `texts_per_second`, `train_seconds`.
+    for models that generate text, `texts_per_second`, `train_seconds`.
     """
     named, generates = _shared(rows) is None, _generates(rows)
     return [
@@ -50,14 +50,14 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
 
 
 def notes(rows: Sequence[Row]) -> str:
-    """What the numbers mean, in a line."""
+    """A caption that explains the numbers."""
     if _generates(rows):
         return "Intervals are 95%. Texts per second: generated as each model was scored."
     return "Intervals are 95%. Latency: median per sentence, batch 1, one thread."
 
 
 def table(rows: Sequence[Row], width: int = 80) -> Table:
-    """A table of models, one row each, for a terminal of that width."""
+    """Build a table of models, one row each, for a terminal of the given width."""
     names, filled = _headings(heads(rows)), cells(rows)
     others = [
         max(len(part) for text in (name, *(row[place] for row in filled)) for part in text.split("\n"))
@@ -65,7 +65,7 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
         if place
     ]
     room = max(_NARROWEST, width - sum(others) - len(others))
-    # Only names are folded, between words: a number that is cut would be a wrong number.
+    # Only names are wrapped, between words: a truncated number would be a wrong number.
     found = Table(box=SIMPLE_HEAD, padding=0, show_edge=False, caption=notes(rows), caption_justify="left")
     folded = any(len(row[0]) > room for row in filled)
     found.add_column(names[0], no_wrap=True, min_width=room if folded else None)
@@ -77,13 +77,13 @@ def table(rows: Sequence[Row], width: int = 80) -> Table:
 
 
 def _folded(name: str, room: int) -> list[str]:
-    """A name in lines; its words are divided at hyphens only where they are longer than a line."""
+    """Wrap a name into lines; words are only broken at hyphens if they are longer than a line."""
     long = any(len(word) > room for word in name.split())
     return textwrap.wrap(name, room, break_on_hyphens=long)
 
 
 def _headings(names: Sequence[str]) -> list[str]:
-    """The names of the columns in two lines, so that a table fits into 80 columns."""
+    """The column names on two lines, so that a table fits into 80 columns."""
     parts = {
         "parameters": "params", "size on disk": "size on\ndisk", "teacher agreement": "teacher\nagreement",
         "texts per second": "texts\nper s",
@@ -92,7 +92,7 @@ def _headings(names: Sequence[str]) -> list[str]:
 
 
 def _shared(rows: Sequence[Row]) -> str | None:
-    """The metric of all rows, if they have one."""
+    """The metric that all rows share, if any."""
     metrics = {row["metric"] for row in rows if row.get("metric")}
     return metrics.pop() if len(metrics) == 1 else None
 

@@ -25,7 +25,7 @@ def token_loss(
     batch_size: int = 32,
     description: str | None = "evaluate",
 ) -> float:
-    """The mean cross entropy of the target tokens, in nats; prompts and padding do not count.
+    """The mean cross entropy of the target tokens, in nats, without prompts and padding.
 
     `description` is the title of the progress bar, None for none.
     """
@@ -37,7 +37,7 @@ def token_loss(
             inputs = collate_generation(tokens, index, pad_id, padded_to(device)).to(device).inputs
             outputs = trace(model, inputs)
             assert outputs.targets is not None
-            # One text at a time: the logits of a batch in single precision would be the largest tensor there is.
+            # One text at a time: the logits of a whole batch in single precision would be the largest tensor of all.
             losses = [
                 F.cross_entropy(row.float(), gold, ignore_index=IGNORED, reduction="sum")
                 for row, gold in zip(outputs.logits, outputs.targets, strict=True)

@@ -30,7 +30,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class TextScores:
-    """BLEU and chrF2 of a corpus (0 to 100), sacrebleu's signature of each and its 95% [low, high]."""
+    """BLEU and chrF2 of a corpus (0 to 100), with sacrebleu's signature and the 95% interval [low, high] of each."""
 
     bleu: float
     chrf: float
@@ -40,7 +40,7 @@ class TextScores:
 
 @dataclass(frozen=True, kw_only=True)
 class TextDifference:
-    """Student minus teacher in BLEU and chrF2, with a paired 95% [low, high] of each."""
+    """The difference student minus teacher in BLEU and chrF2, with paired 95% intervals [low, high]."""
 
     bleu: float
     chrf: float
@@ -50,14 +50,14 @@ class TextDifference:
 def text_scores(
     outputs: Sequence[str], references: Sequence[Sequence[str]], *, draws: int = 1000, seed: int = 0
 ) -> TextScores:
-    """Corpus BLEU (cased, tokeniser 13a) and chrF2: the defaults of sacrebleu's command line, and exactly its numbers.
+    """Corpus BLEU (cased, tokeniser 13a) and chrF2, exactly as sacrebleu's command line computes them by default.
 
     Args:
         outputs: the generated texts.
-        references: the references of each text, one or more, not the same number for all. An empty text counts as a
-            reference, as on sacrebleu's command line; leave a missing reference out instead.
+        references: one or more references per text; their number may vary. An empty text counts as a reference, as on
+            sacrebleu's command line; omit a missing reference instead.
         draws: the number of bootstrap resamples of the examples for the intervals.
-        seed: of the resamples.
+        seed: the seed of the resamples.
     """
     (measured,) = _measured([outputs], references)
     values = {name: counts.value() for name, counts in measured.items()}
@@ -76,7 +76,7 @@ def text_difference(
     draws: int = 1000,
     seed: int = 0,
 ) -> TextDifference:
-    """Student minus teacher in BLEU and chrF2, with intervals by a paired bootstrap over examples."""
+    """The difference student minus teacher in BLEU and chrF2, with intervals by a paired bootstrap over examples."""
     student, teacher = _measured([outputs, teacher_outputs], references)
     values, spread = {}, {}
     for name in student:
@@ -89,7 +89,7 @@ def text_difference(
 def text_counts(
     outputs: Sequence[str], references: Sequence[Sequence[str]], metric: str
 ) -> tuple[NDArray[np.float64], Callable[[NDArray[np.float64]], NDArray[np.float64]]]:
-    """Counts of each text `[n, counts]`, and what gives BLEU or chrF2 of sums of them `[draws, counts]`."""
+    """Counts per text `[n, counts]`, and a function from their sums `[draws, counts]` to BLEU or chrF2."""
     (measured,) = _measured([outputs], references)
     if metric not in measured:
         raise UserError(f"unknown metric {metric!r} of texts; {nearest(metric, measured)}")
@@ -98,13 +98,13 @@ def text_counts(
 
 
 def text_measure(outputs: Sequence[str], references: Sequence[Sequence[str]], metric: str) -> FromSums:
-    """BLEU or chrF2 of texts (`bleu`, `chrf`), on resamples of the examples."""
+    """Return BLEU or chrF2 of texts (`bleu`, `chrf`) as a metric for resamples of the examples."""
     rows, value = text_counts(outputs, references, metric)
     return FromSums(rows=rows, value=value)
 
 
 def need_sacrebleu() -> None:
-    """Refuse scoring by BLEU and chrF where sacrebleu is not installed."""
+    """Raise UserError if sacrebleu is not installed."""
     try:
         import sacrebleu  # noqa: F401
     except ModuleNotFoundError:
@@ -116,7 +116,7 @@ def need_sacrebleu() -> None:
 def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.int64]:
     """The class `[n]` that each generated text names, ignoring case and surrounding spaces.
 
-    Class i is named by `words[i]`. Any other text is -1, which no gold class is, so `(found == gold).mean()` is the
+    Class i is named by `words[i]`. Any other text is -1, which is no gold class, so `(found == gold).mean()` is the
     exact-match accuracy.
 
     >>> label_accuracy([" Positive", "negative.", "negative"], ["negative", "positive"])
@@ -129,7 +129,7 @@ def label_accuracy(outputs: Sequence[str], words: Sequence[str]) -> NDArray[np.i
 
 
 def perplexity(loss_per_token_mean: float) -> float:
-    """The exponential of a mean cross-entropy per token in nats; infinity where that is too large for a number.
+    """The exponential of a mean cross-entropy per token in nats; infinity if it overflows.
 
     >>> perplexity(0.0), perplexity(1000.0)
     (1.0, inf)
@@ -142,7 +142,7 @@ def perplexity(loss_per_token_mean: float) -> float:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Counts:
-    """A metric of sacrebleu and its counts in each text `[n, counts]`; the score of a corpus depends on their sums."""
+    """A sacrebleu metric and its counts per text `[n, counts]`; the corpus score is computed from their sums."""
 
     metric: Any
     rows: NDArray[np.int64]
@@ -179,7 +179,7 @@ def _measured(systems: Sequence[Sequence[str]], references: Sequence[Sequence[st
 
 
 def _counts(metric: Any, outputs: Sequence[str]) -> _Counts:
-    # Private names, because sacrebleu's own bootstrap sums these in single precision and has no paired interval.
+    # Private methods, because sacrebleu's own bootstrap sums these in single precision and has no paired interval.
     return _Counts(metric=metric, rows=np.array(metric._extract_corpus_statistics(outputs, None), dtype=np.int64))
 
 

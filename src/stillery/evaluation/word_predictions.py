@@ -1,4 +1,4 @@
-"""What a model that classifies tokens makes of sentences given as words."""
+"""Predictions of a token classification model for sentences given as words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from stillery.progress import track
 __all__ = ["NO_TAG", "predict_words", "predicted_tags", "tag_names", "write_tags"]
 
 NO_TAG = -1
-"""Stands for the tag of a word that a model was not shown."""
+"""The tag index of a word without a prediction, such as a truncated one."""
 
 
 def predict_words(
@@ -35,9 +35,9 @@ def predict_words(
     description: str = "evaluate",
     progress: bool = True,
 ) -> NDArray[np.float32]:
-    """The logits `[words, classes]` at the first piece of each word, sentence after sentence, on the model's device.
+    """The logits `[words, classes]` at the first subword of each word, computed on the model's device.
 
-    They are NaN for words that were cut off.
+    Sentences follow one another. Words without a subword in the input, such as truncated ones, have NaN.
     """
     device = device_of(model)
     batches = in_order(words.tokens.lengths, batch_size)
@@ -57,7 +57,7 @@ def predict_words(
 def _first_pieces(
     words: WordTokens, index: NDArray[np.int64]
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-    """The words of a batch that begin in it, the sentence of each in the batch, and its first piece's position."""
+    """The words of a batch with a subword in it, the row of each, and the position of its first subword."""
     counts = words.offsets[index + 1] - words.offsets[index]
     rows = np.repeat(np.arange(len(index)), counts)
     starts = np.concatenate([np.zeros(1, dtype=np.int64), np.cumsum(counts)])[:-1]
@@ -85,7 +85,7 @@ def predicted_tags(logits: NDArray[np.float32], words: WordTokens, tags: int) ->
 
 
 def tag_names(tags: NDArray[np.int64], offsets: NDArray[np.int64], names: Sequence[str]) -> pa.Array:
-    """The names of the tags of each sentence, as lists; null of a word that has none."""
+    """The tag names of each sentence, as lists; null for a word without a tag."""
     known = pa.array(list(names), type=pa.string())
     values = known.take(pa.array(tags, mask=tags < 0))
     return pa.ListArray.from_arrays(pa.array(offsets, type=pa.int32()), values)
@@ -102,9 +102,9 @@ def write_tags(
     guess: NDArray[np.int64],
     teacher: NDArray[np.int64] | None = None,
 ) -> None:
-    """Write one row per sentence to a file in the format of its suffix, whole or not at all.
+    """Write one row per sentence atomically to a file in the format of its suffix.
 
-    Columns, all but the first with an entry for each word: `id`, `tokens`, `tags` (null where there are none),
+    Columns, all but the first with an entry per word: `id`, `tokens`, `tags` (null without gold tags),
     `prediction` and, with a teacher, `teacher_prediction`.
     """
     lists = pa.list_(pa.string())

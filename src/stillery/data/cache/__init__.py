@@ -1,1 +1,1 @@
-"""The cache folder on disk: its arrays and its locks."""
+"""The cache folder on disk: entries, their arrays, and locks."""

@@ -1,4 +1,4 @@
-"""One entry of the cache: named arrays, read by memory map and verified before use."""
+"""Cache entries of named arrays, memory-mapped and verified by checksum before use."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ __all__ = ["Arrays", "read_arrays", "write_arrays"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Arrays:
-    """Arrays by name (memory maps, which cannot be written to, when they were read) and plain facts about them."""
+    """Arrays by name (read-only memory maps if read from the cache) and JSON metadata about them."""
 
     arrays: Mapping[str, NDArray[Any]]
     facts: Mapping[str, Any]
 
 
 def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
-    """The arrays of an entry; None when there is none, and when it is damaged, which is said and removed.
+    """Read the arrays of an entry; None if it does not exist or is damaged, in which case it is reported and removed.
 
     Every byte is read once to compare checksums, about 0.1 s for the 75 MB of MNLI's tokens.
     """
     place = cache.place(kind, key)
-    # Looked for first: when another process writes it just now, what is not found is not damaged.
+    # Checked first: an entry that another process is just writing is missing, not damaged.
     if not place.exists():
         return None
     try:
@@ -48,16 +48,16 @@ def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
             shutil.rmtree(place, ignore_errors=True)
         return None
     with suppress(OSError):
-        # What was used last is removed last; a cache that cannot be written to stays as it is.
+        # The time of last use decides what is evicted; a read-only cache stays as it is.
         os.utime(place)
     return found
 
 
 def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *, replace: bool = False) -> bool:
-    """Keep arrays under a key, and make room for them; a cache that cannot be written is reported once, not raised.
+    """Write arrays under a key and trim the cache; a cache that cannot be written is reported once, not raised.
 
-    When another process was faster its entry stays: it holds the same. An entry that grows is written with `replace`.
-    Returns whether the entry is there now.
+    If another process was faster, its entry stays: it holds the same. An entry that grows is written with `replace`.
+    Returns whether the entry exists now.
     """
     place = cache.place(kind, key)
     if sum(array.nbytes for array in kept.arrays.values()) > cache.limit:
@@ -86,7 +86,7 @@ def _read(place: Path) -> Arrays:
     for name, wanted in files.items():
         if _stamp(place / name) != wanted:
             raise ValueError(f"{name} is not what was written")
-    # Plain views of the maps: numpy's own class for maps is slower to index.
+    # Plain views of the memory maps: numpy's memmap class is slower to index.
     arrays = {Path(name).stem: np.asarray(np.load(place / name, mmap_mode="r")) for name in files}
     return Arrays(arrays=arrays, facts=dict(meta["facts"]))
 

@@ -1,7 +1,7 @@
 """The cache folder: results that are slow to recompute.
 
-Each kind of thing (`tokens`) has a folder of its own, and in it a folder per entry, named by what the entry was made
-from. An entry holds arrays and a `meta.json`; how it is read and written is in `cached_arrays.py`.
+Each kind of entry (such as `tokens`) has its own folder, with a subfolder per entry, named by a hash of what the entry
+was computed from. An entry holds arrays and a `meta.json`; `arrays.py` reads and writes it.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ KEY = re.compile("[0-9a-f]{64}")
 GIGABYTE = 10**9
 DEFAULT_LIMIT = 5.0
 DEFAULT_WAIT = 60.0
-# A part this old belongs to a process that was killed: no entry takes that long to write.
+# A partial entry this old belongs to a killed process: no entry takes that long to write.
 ABANDONED_SECONDS = 24 * 3600
 
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One thing that is kept: its folder, its size, when it was last used (seconds since 1970) and what it is."""
+    """A cache entry: its folder, size, time of last use (seconds since 1970) and description."""
 
     kind: str
     path: Path
@@ -46,25 +46,25 @@ class Entry:
 
 @dataclass(frozen=True, kw_only=True)
 class Cache:
-    """A cache folder, the most bytes it may hold of a kind, and how many seconds another may do nothing in its turn."""
+    """A cache folder, its limit in bytes per kind, and the seconds to wait for another process without progress."""
 
     folder: Path
     limit: int
     wait: float = DEFAULT_WAIT
 
     def place(self, kind: str, key: str) -> Path:
-        """The folder of an entry, there or not; `key` is a sha256 in hexadecimal."""
+        """The folder of an entry, whether it exists or not; `key` is a sha256 in hexadecimal."""
         return self.folder / kind / key
 
     def entries(self) -> list[Entry]:
-        """What is kept, the most recently used first."""
-        # Only folders named by a key are ours: the user may have named a folder that holds other things too.
+        """All entries, the most recently used first."""
+        # Only folders named by a key are entries: the user may have chosen a folder with other contents.
         places = (path for path in self.folder.glob("*/*") if KEY.fullmatch(path.name))
         found = [entry for entry in map(_entry, places) if entry is not None]
         return sorted(found, key=lambda entry: entry.used, reverse=True)
 
     def trim(self, kind: str) -> list[Entry]:
-        """Remove the least recently used entries of a kind until the rest is within the limit; return what was."""
+        """Remove the least recently used entries of a kind until the rest is within the limit; return those removed."""
         kept, removed = 0, []
         for entry in self.entries():
             if entry.kind != kind:
@@ -76,7 +76,7 @@ class Cache:
         return removed
 
     def clear(self) -> list[Entry]:
-        """Remove every entry that no process holds, and return those that are gone."""
+        """Remove every entry that no process has locked, and return those removed."""
         found = self.entries()
         for entry in found:
             self.remove_unused(entry)
@@ -84,14 +84,14 @@ class Cache:
         return [entry for entry in found if not entry.path.exists()]
 
     def remove_unused(self, entry: Entry) -> None:
-        """Remove an entry, unless a process fills or reads it."""
+        """Remove an entry, unless a process is writing or reading it."""
         with suppress(OSError), unused(entry.path) as free:
             if free:
                 remove_whole(entry.path)
 
     def _remove(self, entries: Sequence[Entry]) -> None:
         for entry in entries:
-            # Another process may be faster, or may not let go of a file; what stays is tried again next time.
+            # Another process may be faster, or may keep a file open; what remains is tried again next time.
             shutil.rmtree(entry.path, ignore_errors=True)
         self._remove_abandoned()
 
@@ -102,11 +102,11 @@ class Cache:
 
 
 def find_cache() -> Cache | None:
-    """The user's cache, or None when it is turned off.
+    """The user's cache, or None if it is turned off.
 
     It is `$STILLERY_CACHE`, else `$XDG_CACHE_HOME/stillery`, else `~/.cache/stillery`; `STILLERY_CACHE=off` turns it
-    off. `$STILLERY_CACHE_LIMIT` is the most it may hold of each kind, in gigabytes; what teachers showed has a limit of
-    its own (`--cache-limit`). `$STILLERY_CACHE_WAIT` is for how many seconds of standstill a run waits for another.
+    off. `$STILLERY_CACHE_LIMIT` is its limit for each kind of entry, in gigabytes; the teacher cache has a limit of its
+    own (`--cache-limit`). `$STILLERY_CACHE_WAIT` is how many seconds a run waits for another without progress.
     """
     named = os.environ.get("STILLERY_CACHE", "").strip()
     if named.casefold() == "off":
@@ -115,7 +115,7 @@ def find_cache() -> Cache | None:
     try:
         folder = Path(named or Path(general) / "stillery").expanduser()
     except RuntimeError:
-        # There is no home folder, as for some services.
+        # No home folder, as for some services.
         return None
     limit = _number("STILLERY_CACHE_LIMIT", DEFAULT_LIMIT, "gigabytes, such as 5") * GIGABYTE
     wait = _number("STILLERY_CACHE_WAIT", DEFAULT_WAIT, "seconds, such as 60")
@@ -124,12 +124,12 @@ def find_cache() -> Cache | None:
 
 @cache
 def say_once(line: str) -> None:
-    """Say a line on stderr the first time it comes up."""
+    """Print a line on stderr the first time it occurs."""
     say(line)
 
 
 def _number(name: str, usual: float, kind: str) -> float:
-    """A number that an environment variable gives, not below 0."""
+    """The number in an environment variable, at least 0."""
     written = os.environ.get(name, "").strip() or str(usual)
     with suppress(ValueError):
         if math.isfinite(number := float(written)):
@@ -138,7 +138,7 @@ def _number(name: str, usual: float, kind: str) -> float:
 
 
 def _entry(path: Path) -> Entry | None:
-    """What is in an entry's folder; None when it went away meanwhile."""
+    """Read the entry in a folder; None if it was removed meanwhile."""
     try:
         size = sum(file.stat().st_size for file in path.iterdir())
         used = path.stat().st_mtime

@@ -1,8 +1,8 @@
-"""What in the cache is in use: whose turn it is to change a folder, and who reads a file.
+"""Locks of the cache: exclusive locks for writing to a folder, and shared locks for reading its files.
 
-Nothing here waits. A turn is a lock of the operating system (by `filelock`, on Windows too), which lets go of it when
-its process ends, however that ends. Readers share files, which `filelock` knows nothing of; Windows refuses by itself
-to move a folder of which a file is open.
+Nothing here blocks. A turn is a lock of the operating system (by `filelock`, on Windows too), which is released when
+its process ends, however that happens. Readers share files, which `filelock` does not support; Windows itself refuses
+to move a folder with an open file.
 """
 
 from __future__ import annotations
@@ -21,33 +21,33 @@ from filelock import FileLock, Timeout
 __all__ = ["Turn", "share", "unused"]
 
 _LOCK, _NOTE = "turn.lock", "turn.json"
-# File systems without locks: two who do the same there write the same.
+# File systems without locks: two processes doing the same work write the same there.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 _NOTE_SECONDS = 0.25
 
 
 class Turn:
-    """The turn of one process at a time at a folder; beside its lock a note says who has it, and that work goes on.
+    """An exclusive lock on a folder, with a note file that records the holder and its progress.
 
-    The note's time changes with every piece of work (`moved`), so that whoever waits can tell a process that is slow
-    from one that was stopped.
+    The note's modification time is updated with every step of work (`moved`), so that a waiting process can tell a slow
+    holder from a stopped one.
     """
 
     def __init__(self, folder: Path, about: str = "") -> None:
         self.folder, self.about = folder, about
         self._note = folder / _NOTE
-        # The soft lock that filelock would fall back to is a file, which a killed process leaves behind for good.
+        # The soft lock that filelock would fall back to is a file, which a killed process never removes.
         self._lock = FileLock(folder / _LOCK, fallback_to_soft=False)
         self._mine, self._noted = False, 0.0
 
     def take(self) -> bool:
-        """Take the turn if nobody has it; never waits."""
+        """Acquire the lock if it is free, without waiting; return whether it was."""
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
             return False
         except PermissionError:
-            # The lock of another user, who may be at work or not.
+            # The lock file of another user, who may or may not hold it.
             if not (self.folder / _LOCK).exists():
                 raise
             return False
@@ -61,7 +61,7 @@ class Turn:
         return True
 
     def moved(self) -> None:
-        """Note that work goes on."""
+        """Record progress in the note file."""
         now = time.monotonic()
         if now - self._noted >= _NOTE_SECONDS:
             self._noted = now
@@ -69,7 +69,7 @@ class Turn:
                 os.utime(self._note)
 
     def let_go(self) -> None:
-        """Give the turn back, if it was taken."""
+        """Release the lock, if it is held."""
         if not self._mine:
             return
         self._mine = False
@@ -78,7 +78,7 @@ class Turn:
         self._lock.release()
 
     def holder(self) -> str:
-        """Who has the turn, in words."""
+        """A description of the process that holds the lock."""
         try:
             note = json.loads(self._note.read_text(encoding="utf-8"))
             since = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(note["since"]))
@@ -88,7 +88,7 @@ class Turn:
             return "another process"
 
     def last_move(self) -> object:
-        """Something that changes when whoever has the turn moves on, or another takes it."""
+        """A value that changes when the holder makes progress or another process takes the lock."""
         try:
             found = self._note.stat()
         except OSError:
@@ -97,7 +97,7 @@ class Turn:
 
 
 def share(descriptor: int) -> bool:
-    """Hold an open file together with others, until nothing of it is open; False where one has it for itself."""
+    """Take a shared lock on an open file, until it is closed; False if a process has locked it exclusively."""
     try:
         import fcntl
     except ImportError:
@@ -114,11 +114,11 @@ def share(descriptor: int) -> bool:
 
 @contextmanager
 def unused(folder: Path) -> Iterator[bool]:
-    """Hold every file of a folder for this process alone, or none of them: False where anybody holds one."""
+    """Lock every file of a folder exclusively, or none of them: False if any process has locked one."""
     try:
         import fcntl
     except ImportError:
-        # Whoever has a file open is in the way of a folder that is to be moved.
+        # Windows refuses to move a folder while one of its files is open.
         yield True
         return
     with ExitStack() as held:

@@ -1,1 +1,1 @@
-"""Files in and out, one module per format."""
+"""Readers and writers of data files, one module per format."""

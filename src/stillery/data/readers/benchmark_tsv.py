@@ -1,4 +1,4 @@
-"""Tab-separated files as benchmarks publish them: a quote is a letter like any other, and some have no header."""
+"""Reader of the tab-separated files of benchmarks: quotes are ordinary characters, and some files have no header."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BYTES = re.compile(r"""b'(?:[^'\\]|\\.)*'|b"(?:[^"\\]|\\.)*\"""")
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Rows:
-    """Some rows of a file, their numbers counted from 1, and the numbers of those not as wide as the header."""
+    """Some rows of a file, their numbers from 1, and the numbers of rows with more or fewer fields than the header."""
 
     batch: pa.RecordBatch
     numbers: NDArray[np.int64]
@@ -36,7 +36,7 @@ def read_raw(
 ) -> Iterator[Rows]:
     """Stream the rows; the first line is a header if it has one of the `known` names, else the names are `headerless`.
 
-    Rows that are wider or narrower than the header are left out and their numbers given.
+    Rows with more or fewer fields than the header are omitted, and their numbers returned.
     """
     number, names = 0, None
     kept: list[list[str]] = []
@@ -74,7 +74,7 @@ def read_raw(
 
 
 def unwrapped(text: str) -> str:
-    r"""A text that Python wrote as bytes, as PAWS-QQP's script does when it is not run by Python 2; others as they are.
+    r"""Decode a text written as a Python bytes literal, as PAWS-QQP's script does under Python 3; keep others.
 
     >>> unwrapped(r"b'What is caf\xc3\xa9 ?'"), unwrapped("b'tis")
     ('What is café ?', "b'tis")

@@ -1,4 +1,4 @@
-"""Files that are no text although their names say so, told by how they start."""
+"""Detection of binary files with the suffix of a text file, by their first bytes."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ STARTS = {
 
 
 def refuse_binary(path: Path, first: int, encoding: str | None = None) -> None:
-    """Refuse a file that is something else than text from its first row (0: the header) on; UTF-8 unless asked for."""
+    """Raise UserError if a file is not text in UTF-8 or the given encoding; `first` is its first row, 0 header."""
     try:
         with open_bytes(path) as stream:
             line = stream.readline(4096)
     except READ_ERRORS:
-        # Whoever reads the rows says in which of them the bytes stop.
+        # The reader of the rows reports the row at which reading fails.
         return
     if line.startswith(b"\x1f\x8b") and path.name.lower().endswith(".gz"):
         raise UserError(f"{at(path.name, first)}: gz within gz; unpack it once")
@@ -43,7 +43,7 @@ def refuse_binary(path: Path, first: int, encoding: str | None = None) -> None:
 
 
 def _without_mark(line: bytes) -> str:
-    """The encoding to ask for where every second byte is 0, as in UTF-16 without its mark."""
+    """A hint at the encoding if every second byte is 0, as in UTF-16 without a byte order mark."""
     odd, even = line[1::2], line[::2]
     for name, zeros, others in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
         # The line may end within a character.

@@ -1,4 +1,4 @@
-"""CoNLL-style files: a token on each line with its tags in columns, and a blank line after each sentence."""
+"""Reader of CoNLL-style files: one token per line with its tags in columns, and a blank line after each sentence."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from stillery.errors import UserError
 __all__ = ["FIRST_LINE", "TAGS", "TOKENS", "is_conll", "read_conll"]
 
 TOKENS, TAGS, FIRST_LINE = "tokens", "tags", "first_line"
-"""The names of the columns: the tokens of each sentence, their tags, and on which line of the file it begins."""
+"""The column names: the tokens of each sentence, their tags, and the line of the file on which it begins."""
 
 BOM = b"\xef\xbb\xbf"
 DOCUMENT = "-DOCSTART-"
 
 
 def is_conll(path: Path) -> bool:
-    """Whether a file is read as CoNLL, by its suffix."""
+    """Return whether a file is read as CoNLL, by its suffix."""
     try:
         return format_of(path) == "conll"
     except UserError:
@@ -31,7 +31,7 @@ def is_conll(path: Path) -> bool:
 
 
 def read_conll(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Stream a CoNLL-style file, a row for each sentence.
+    """Stream a CoNLL-style file, one row per sentence.
 
     The first column of the file is the list column `tokens`, the last one `tags`; columns between them are list
     columns called by their number, `2` being the second one. A file of one column has no tags. `first_line` is the line
@@ -58,18 +58,18 @@ def read_conll(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 @dataclass(frozen=True)
 class _Shape:
-    """How the lines of a file are made: with tabs or spaces between so many fields."""
+    """The layout of the lines of a file: the separator (tabs or spaces) and the number of fields."""
 
     tabs: bool
     fields: int
 
     def split(self, line: str) -> list[str]:
-        # Only what separates: other spaces, such as the one that no line breaks at, may be tokens.
+        # Only spaces and tabs: other whitespace, such as a no-break space, may be a token.
         return line.split("\t") if self.tabs else re.split(r"[ \t]+", line.strip(" \t"))
 
 
 def _shape_of(path: Path) -> _Shape:
-    """The shape of the first line that is a token for certain, or of the first one that may be."""
+    """The shape of the first line that certainly is a token, else of the first one that may be."""
     maybe: _Shape | None = None
     number = 0
     try:
@@ -91,7 +91,7 @@ def _shape_of(path: Path) -> _Shape:
 
 
 def _text_of(path: Path, number: int, content: bytes) -> str:
-    """A line without its end."""
+    """Decode a line, without its line ending."""
     content = content.removeprefix(BOM) if number == 1 else content
     try:
         line = content.rstrip(b"\r\n").decode("utf-8")
@@ -109,13 +109,13 @@ def _blank(line: str) -> bool:
 
 
 def _says_something(fields: Sequence[str]) -> bool:
-    """Whether fields that begin with `#` read as a comment of CoNLL-U: `# name = value`, `# newdoc`, `# newpar`."""
+    """Whether fields that begin with `#` look like a CoNLL-U comment: `# name = value`, `# newdoc`, `# newpar`."""
     return fields[0] == "#" and (fields[1:2] in (["newdoc"], ["newpar"]) or fields[2:3] == ["="])
 
 
 @dataclass(kw_only=True)
 class _Sentences:
-    """The sentences that were read and not yet given away; the last one may go on."""
+    """Buffered sentences that were not yet returned; the last one may be incomplete."""
 
     path: Path
     shape: _Shape
@@ -126,7 +126,7 @@ class _Sentences:
     before: int = 0
 
     def add(self, number: int, line: str) -> None:
-        """Read a line of the file."""
+        """Add a line of the file."""
         if _blank(line) or line.startswith(DOCUMENT):
             self.end()
             return
@@ -146,14 +146,14 @@ class _Sentences:
         self.rows.append(fields)
 
     def end(self) -> None:
-        """End the sentence, if there is one."""
+        """Complete the current sentence, if there is one."""
         if self.rows:
             self.lines.append(self.first)
             self.columns.append([list(column) for column in zip(*self.rows, strict=True)])
             self.rows = []
 
     def taken(self) -> pa.RecordBatch:
-        """Whole sentences as a batch."""
+        """Remove the complete sentences and return them as a batch."""
         names = [TOKENS, *(str(number) for number in range(2, self.shape.fields)), TAGS][: max(self.shape.fields, 1)]
         kind = pa.list_(pa.string())
         arrays = [pa.array([one[place] for one in self.columns], type=kind) for place in range(len(names))]
@@ -163,7 +163,7 @@ class _Sentences:
         return batch
 
     def _is_comment(self, line: str, fields: Sequence[str]) -> bool:
-        """Whether a line before the first token of a sentence is a comment, and surely no token `#`."""
+        """Whether a line before the first token of a sentence is a comment, and certainly not the token `#`."""
         if not line.startswith("#"):
             return False
         if self.shape.tabs:

@@ -1,4 +1,4 @@
-"""CSV and TSV, read as strings with exact row numbers."""
+"""Reader of CSV and TSV files as strings, with exact row numbers in errors."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def read_delimited(
 ) -> Iterator[pa.RecordBatch]:
     """Stream a CSV or TSV file; every column is a column of strings.
 
-    Where the header is one column and another separator stands in it, the file is read with that one.
+    If the header is a single column that contains another separator, the file is read with that one.
     """
     row, names = 0, None
     header: list[str] = []
     chunk: list[list[str] | list[None]] = []
     try:
         delimiter = _separator(path, delimiter, encoding)
-        # TSV comes both ways: with quotes as in CSV, and raw, where a quote is a character like any other.
+        # TSV exists with quoting as in CSV, and raw, where a quote is an ordinary character.
         quoted = delimiter in ",;" or _is_quoted(path, delimiter, encoding)
         with open_text(path, encoding) as lines:
             for fields in _parse(lines, delimiter, quoted):
@@ -76,7 +76,7 @@ def read_delimited(
 
 
 def other_separator(names: Sequence[str]) -> str:
-    """What to do where a header of one column shows that the columns are separated by something else, else nothing.
+    """A hint for a header of one column that contains another separator; empty for other headers.
 
     >>> other_separator(["text;label"])
     "the header is one column 'text;label': the separator looks like ';', so save with commas (.csv) or tabs (.tsv)"
@@ -89,13 +89,14 @@ def other_separator(names: Sequence[str]) -> str:
 
 
 def _separator(path: Path, usual: str, encoding: str | None) -> str:
-    """What the columns are separated by: as usual, unless the header is one column with another separator in it.
+    """Detect the column separator: the usual one, unless the header is one column that contains another.
 
-    Of several in it the one that most rows go with is taken, if most do: else it is a file of one column.
+    Of several candidates, the one that fits the largest share of rows is taken if it fits at least half of them; else
+    the file has one column.
     """
     try:
         with open_text(path, encoding) as lines:
-            # Quotes that make no sense with this separator are no error here.
+            # Misplaced quotes with this separator are not an error here.
             rows = csv.reader(lines, delimiter=usual)
             header = next((fields for fields in rows if not _is_blank(fields, None)), [])
     except (csv.Error, UnicodeError, *READ_ERRORS):
@@ -109,7 +110,7 @@ def _separator(path: Path, usual: str, encoding: str | None) -> str:
 
 
 def _share(path: Path, delimiter: str, encoding: str | None) -> float:
-    """The share of rows that are as wide as the header with this separator, whatever their quotes are like."""
+    """The share of rows with as many fields as the header for this separator, with lenient quoting."""
     rows, fitting, width = 0, 0, None
     csv.field_size_limit(max(csv.field_size_limit(), LONGEST_FIELD))
     try:
@@ -140,7 +141,7 @@ def _is_blank(fields: Sequence[str], names: Sequence[str] | None) -> bool:
 
 
 def _fits(path: Path, delimiter: str, quoted: bool, encoding: str | None) -> tuple[bool, int]:
-    """How well a reading fits: whether all rows are as wide as the header, and how many rows come before an error."""
+    """The fit of a way of parsing: whether all rows match the header's width, and the rows before an error."""
     rows, names = 0, None
     try:
         with open_text(path, encoding) as lines:
@@ -156,19 +157,19 @@ def _fits(path: Path, delimiter: str, quoted: bool, encoding: str | None) -> tup
     except (csv.Error, UnicodeError):
         return False, rows
     except READ_ERRORS:
-        # Bytes that stop coming are no matter of quoting; the row is named when the rows are read.
+        # A truncated file says nothing about quoting; the row is reported when the rows are read.
         pass
     return True, rows
 
 
 def _is_quoted(path: Path, delimiter: str, encoding: str | None) -> bool:
-    # A stray quote can swallow whole lines and still leave a well-formed table; the reading with more rows is the
-    # right one, because a really quoted line break makes the raw reading ragged.
+    # A stray quote can swallow whole lines and still leave a well-formed table; the parse with more rows is the right
+    # one, because a genuinely quoted line break makes the raw parse ragged.
     return _fits(path, delimiter, True, encoding) >= _fits(path, delimiter, False, encoding)
 
 
 def _header(path: Path, fields: Sequence[str], encoding: str | None) -> list[str]:
-    # Files that were joined or saved twice may start with two marks, of which the decoder takes one.
+    # Files that were concatenated or saved twice may start with two byte order marks; the decoder removes one.
     names = [field.removeprefix("\ufeff").strip() for field in fields]
     wrong = _wrong(path, names, encoding)
     if wrong:
@@ -205,7 +206,7 @@ def _arrays(chunk: Sequence[list[str] | list[None]]) -> list[pa.Array]:
 
 
 def _wrong(path: Path, fields: Sequence[str], encoding: str | None) -> str:
-    """What is wrong with the characters of a row, if something is."""
+    """The error in the characters of a row; empty if there is none."""
     if any("\ud800" <= letter <= "\udfff" for field in fields for letter in field):
         return not_text(path, encoding)
     if any("\0" in field for field in fields):

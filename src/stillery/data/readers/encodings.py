@@ -1,4 +1,4 @@
-"""The encodings of text files: UTF-8 unless another is asked for, and which one fits a file that is not UTF-8."""
+"""Encodings of text files: UTF-8 unless another one is given, and a suggestion for a file that is not UTF-8."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["byte_lines", "check_encoding", "fitting_encoding", "not_text", "open
 
 CHUNK = 2**20
 ONE_BYTE = ("iso8859", "cp125")
-# Bytes that are not UTF-8 are decoded to these, one each.
+# Code points that stand for undecodable bytes (surrogateescape), one each.
 ESCAPED_CONTROL = re.compile("[\udc80-\udc9f]")
 NOT_IN_CP1252 = re.compile("[\udc81\udc8d\udc8f\udc90\udc9d]")
 DECODED = re.compile("[\x80-\ud7ff\ue000-\U0010ffff]")
 
 
 def check_encoding(encoding: str | None) -> None:
-    """Refuse an encoding that nobody knows, or that is none of text."""
+    """Raise UserError for an encoding that is unknown or not a text encoding."""
     if encoding is None:
         return
     try:
@@ -39,14 +39,14 @@ def check_encoding(encoding: str | None) -> None:
 
 
 def refuse_utf8(path: Path, encoding: str | None) -> None:
-    """Refuse to read UTF-8 text in a one-byte encoding of Western languages, which would take it and make it wrong."""
+    """Raise UserError for UTF-8 text to be read in a one-byte Western encoding, which would garble it without error."""
     if encoding is None or not codecs.lookup(encoding).name.startswith(ONE_BYTE):
         return
     try:
         with open_bytes(path) as stream:
             start = stream.read(CHUNK)
     except READ_ERRORS:
-        # Whoever reads the rows says in which of them the bytes stop.
+        # The reader of the rows reports the row at which reading fails.
         return
     try:
         text = codecs.getincrementaldecoder("utf-8")().decode(start)
@@ -57,7 +57,7 @@ def refuse_utf8(path: Path, encoding: str | None) -> None:
 
 
 def open_text(path: Path, encoding: str | None, newline: str | None = "") -> io.TextIOWrapper:
-    """Open a text file; bytes that do not fit become lone surrogates, which are found at no cost later."""
+    """Open a text file; undecodable bytes become lone surrogates, which are detected later at no cost."""
     known = None if encoding is None else codecs.lookup(encoding).name
     usual = "utf-8-sig" if known in (None, "utf-8") else known
     return io.TextIOWrapper(open_bytes(path), encoding=usual, errors="surrogateescape", newline=newline)
@@ -65,7 +65,7 @@ def open_text(path: Path, encoding: str | None, newline: str | None = "") -> io.
 
 @contextmanager
 def byte_lines(path: Path, encoding: str | None) -> Iterator[Iterable[bytes]]:
-    """The lines of a text file as UTF-8, split at line feeds alone; what does not fit stays as it is."""
+    """Iterate over the lines of a text file as UTF-8, split only at line feeds; undecodable bytes are kept."""
     if encoding is None:
         with open_bytes(path) as stream:
             yield stream
@@ -75,7 +75,7 @@ def byte_lines(path: Path, encoding: str | None) -> Iterator[Iterable[bytes]]:
 
 
 def not_text(path: Path, encoding: str | None) -> str:
-    """What an error says of bytes that are not text in the encoding, and what to do."""
+    """The error message for bytes that are invalid in the encoding, with a remedy."""
     if encoding is not None:
         return f"not {encoding} text; say another --encoding, or save the file as UTF-8"
     fits = fitting_encoding(path)
@@ -83,7 +83,7 @@ def not_text(path: Path, encoding: str | None) -> str:
 
 
 def fitting_encoding(path: Path) -> str | None:
-    """The one-byte encoding of Western languages that a file may be in; none where some of it is UTF-8."""
+    """The one-byte Western encoding that a file may have; None if part of it is UTF-8."""
     try:
         state = path.stat()
     except OSError:
@@ -93,7 +93,7 @@ def fitting_encoding(path: Path) -> str | None:
 
 @lru_cache(maxsize=8)
 def _fitting(path: Path, changed: int, size: int) -> str | None:
-    # Asked for every bad row of a file: the time and size are in the key, so that a file is read once.
+    # Called for every bad row of a file: its time and size are part of the cache key, so that it is read once.
     decoder = codecs.getincrementaldecoder("utf-8")("surrogateescape")
     windows = False
     try:

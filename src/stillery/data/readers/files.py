@@ -1,4 +1,4 @@
-"""One way to stream the rows of any supported file, whatever its format."""
+"""Streaming of the rows of a file in any supported format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def read_batches(
 ) -> Iterator[pa.RecordBatch]:
     """Stream the rows of a file; a file that cannot be opened is an error at once, a bad row when it is reached.
 
-    Given `errors` that gather, rows that cannot be read are noted there and are null, and reading goes on.
+    With `errors` that gather, rows that cannot be read are recorded there and become null, and reading continues.
     """
     path = Path(path)
     errors = errors or RowErrors(path.name)

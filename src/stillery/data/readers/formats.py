@@ -1,4 +1,4 @@
-"""Which file formats are known, told by the end of a file's name, and how their bytes are opened."""
+"""Known file formats by suffix, and opening of plain and gzipped files."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ TEXT = {
 SUFFIXES: dict[str, str] = {
     **TEXT, **{f"{suffix}.gz": kind for suffix, kind in TEXT.items()}, ".parquet": "parquet", ".xlsx": "xlsx",
 }  # fmt: skip
-"""Every file suffix that is read, with its format."""
+"""Every readable file suffix, with its format."""
 
 WRITTEN: tuple[str, ...] = tuple(suffix for suffix, kind in SUFFIXES.items() if kind not in ("txt", "conll", "xlsx"))
-"""Every file suffix that is written: those of formats with columns."""
+"""Every writable file suffix: those of formats with columns."""
 
 READ_ERRORS = (EOFError, zlib.error, OSError)
-"""What goes wrong below the parsers: a disk that fails, a gz that is cut off or is none."""
+"""Errors below the parsers: a failing disk, a gz file that is truncated or invalid."""
 
 
 def _suffix(path: Path) -> str:
-    # The longest suffix first, so that `.csv.gz` is not mistaken for something ending in `.gz` only.
+    # The longest suffix wins, so that `.csv.gz` is not mistaken for a shorter suffix.
     name = path.name.lower()
     fits = [suffix for suffix in SUFFIXES if name.endswith(suffix)]
     return max(fits, key=len, default="")
@@ -51,19 +51,19 @@ def format_of(path: Path) -> str:
 
 
 def stem(path: Path) -> str:
-    """The name of a file without its known suffix; the whole name when there is none."""
+    """The name of a file without its known suffix; the whole name if it has none."""
     return path.name[: len(path.name) - len(_suffix(path))]
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open a text file for reading, unpacking gz."""
+    """Open a text file for reading, decompressing gz."""
     if path.name.lower().endswith(".gz"):
         return cast(IO[bytes], gzip.open(path, "rb"))
     return path.open("rb")
 
 
 def broken(path: Path, row: int, error: BaseException) -> UserError:
-    """The error for a file whose bytes stop coming after a row."""
+    """The error for a file that becomes unreadable after a row."""
     if isinstance(error, gzip.BadGzipFile) and "Not a gzipped file" not in str(error):
         return UserError(f"{path.name}, row {row} or before: the gz file is damaged (wrong checksum); copy it again")
     if isinstance(error, gzip.BadGzipFile):

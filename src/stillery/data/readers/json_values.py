@@ -1,4 +1,4 @@
-"""Rows as JSON has them: an object for each, all in one array, or an object of columns as pandas writes it."""
+"""Rows from JSON values: one object per row, an array of objects, or an object of columns as pandas writes it."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from stillery.data.readers.encodings import not_text
 __all__ = ["Row", "parsed", "rows_of_array", "rows_of_columns"]
 
 Row = dict[str, Any] | str
-"""The values of a row by their names, or what is wrong with it."""
+"""The values of a row by column name, or an error message for a bad row."""
 
-# Deeper than this Parquet cannot be read back, and the recursion of Python and Arrow comes to an end.
+# Deeper nesting cannot be read back from Parquet, and exceeds the recursion limits of Python and Arrow.
 DEEPEST = 32
 SPACE = re.compile(r"[ \t\n\r]*")
 ESCAPED = re.compile("[\udc80-\udcff]")
@@ -24,7 +24,7 @@ ONE_ROW_EACH = ("tokens", "words", "token", "word", "messages", "conversation", 
 
 
 def parsed(line: bytes, path: Path, encoding: str | None) -> Row:
-    """The row that a piece of JSON is."""
+    """Parse a row from a piece of JSON."""
     try:
         return _row(DECODER.decode(line.decode("utf-8")))
     except UnicodeDecodeError:
@@ -36,7 +36,7 @@ def parsed(line: bytes, path: Path, encoding: str | None) -> Row:
 
 
 def rows_of_array(path: Path, encoding: str | None, content: bytes) -> Iterator[Row]:
-    """The rows of an array of objects, up to the first place where it is no JSON."""
+    """Iterate over the rows of an array of objects, up to the first position that is not valid JSON."""
     text = content.decode("utf-8", "surrogateescape")
     place = _next(text, 1)
     if text[place : place + 1] == "]" and _next(text, place + 1) == len(text):
@@ -62,9 +62,10 @@ def rows_of_array(path: Path, encoding: str | None, content: bytes) -> Iterator[
 
 
 def rows_of_columns(value: dict[str, Any], *, lists: bool) -> list[Row] | None:
-    """The rows of an object that has a column under each name, as pandas writes it; None where it is a row itself.
+    """The rows of an object of columns, as pandas writes it; None if the object is a row itself.
 
-    A column is an object from row to value, or with `lists` a list, unless one of the names says that a row has lists.
+    A column is an object from row to value or, with `lists`, a list, unless a name such as `tokens` implies that the
+    values of a row are lists.
 
     >>> rows_of_columns({"text": {"0": "a", "1": "b"}, "label": {"0": 1, "1": 2}}, lists=False)
     [{'text': 'a', 'label': 1}, {'text': 'b', 'label': 2}]
@@ -94,13 +95,13 @@ def _row(value: Any) -> Row:
 
 
 def _next(text: str, place: int) -> int:
-    """The first place from here on that is no space."""
+    """The first position from `place` on that is not whitespace."""
     found = SPACE.match(text, place)
     return place if found is None else found.end()
 
 
 def _depth(value: Any) -> int:
-    """How many lists and objects are within each other."""
+    """The nesting depth of lists and objects."""
     depth, level = 0, [value]
     while level:
         level = [value for value in level if isinstance(value, (dict, list))]
@@ -125,6 +126,6 @@ DECODER = json.JSONDecoder(object_pairs_hook=_object)
 
 def _reason(error: Exception, before: int = 0) -> str:
     if isinstance(error, json.JSONDecodeError):
-        # The module counts lines and columns of all that it was given.
+        # The json module counts positions in the whole text.
         return f"{error.msg.removesuffix(' at')} at character {error.pos - before + 1}"
     return "nested too deeply" if isinstance(error, RecursionError) else "a number of too many digits"

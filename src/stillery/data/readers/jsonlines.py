@@ -1,4 +1,4 @@
-"""JSON Lines, and what else of JSON holds rows; values have their JSON types."""
+"""Reader of JSON Lines and of single JSON values that hold rows; values keep their JSON types."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BOM = b"\xef\xbb\xbf"
 
 
 def read_json_lines(path: Path, batch_rows: int, encoding: str | None, errors: RowErrors) -> Iterator[pa.RecordBatch]:
-    """Stream JSON Lines, or the rows of one large JSON value; a key that a row lacks is null there."""
+    """Stream JSON Lines, or the rows of one large JSON value; missing keys are null."""
     row = 0
     chunk: list[dict[str, Any]] = []
     try:
@@ -46,7 +46,7 @@ def read_json_lines(path: Path, batch_rows: int, encoding: str | None, errors: R
 
 
 def _records(path: Path, encoding: str | None) -> Iterator[Row]:
-    """The rows; one that cannot be read is what is wrong with it."""
+    """Iterate over the rows; a row that cannot be read is replaced by an error message."""
     with byte_lines(path, encoding) as lines:
         filled = _filled(lines)
         first = next(filled, b"").removeprefix(BOM).strip() or next(filled, b"").strip()
@@ -57,7 +57,7 @@ def _records(path: Path, encoding: str | None) -> Iterator[Row]:
             return
         row, listed = parsed(first, path, encoding), ".json" in path.suffixes
         if isinstance(row, str) and listed:
-            # An object over several lines is one value with what is behind its first line.
+            # An object over several lines: parse it together with the lines after the first.
             lines_of_it = [first, *filled]
             whole = parsed(b"\n".join(lines_of_it), path, encoding)
             columns = None if isinstance(whole, str) else rows_of_columns(whole, lists=True)
@@ -71,7 +71,7 @@ def _records(path: Path, encoding: str | None) -> Iterator[Row]:
 
 
 def _filled(lines: Iterable[bytes]) -> Iterator[bytes]:
-    """The lines without spaces around them, but those of nothing else."""
+    """The stripped lines, without blank ones."""
     return (content for line in lines if (content := line.strip()))
 
 
@@ -79,7 +79,7 @@ def _batch(path: Path, chunk: list[dict[str, Any]], last: int, errors: RowErrors
     names = list(dict.fromkeys(name for record in chunk for name in record))
     first = last - len(chunk) + 1
     if not names:
-        # None of them is a row, so that it is not even known which columns there are.
+        # None of them could be read, so the columns are unknown.
         raise UserError(*errors.lines())
     try:
         return typed_rows(chunk, names, first)
@@ -92,7 +92,7 @@ def _batch(path: Path, chunk: list[dict[str, Any]], last: int, errors: RowErrors
 
 
 def typed_rows(chunk: Sequence[dict[str, Any]], names: Sequence[str], first: int) -> pa.RecordBatch:
-    """Rows as columns with the types their values have; `first` is the number of the first row."""
+    """Convert rows to columns with the types of their values; `first` is the number of the first row."""
     columns = [_column(name, [record.get(name) for record in chunk], first) for name in names]
     return pa.RecordBatch.from_arrays(
         [array for array, _ in columns], schema=pa.schema([field for _, field in columns])
@@ -108,7 +108,7 @@ def _column(name: str, values: list[Any], first: int) -> tuple[pa.Array, pa.Fiel
     except UnicodeEncodeError:
         raise
     except (pa.ArrowException, OverflowError, TypeError, ValueError):
-        # Types differ from row to row: keep what was written, as text, and let the reader of the column judge.
+        # Types differ between rows: keep the values as text, and let the reader of the column judge.
         nested = next((first + i for i, value in enumerate(values) if isinstance(value, (dict, list))), None)
         array = pa.array([_as_text(value) for value in values], type=pa.large_string())
         return array, pa.field(name, array.type, metadata=None if nested is None else {NESTED: str(nested)})

@@ -1,4 +1,4 @@
-"""Parquet, read with its types; what its writer promised of the text is checked."""
+"""Reader of Parquet files with their types; text is checked to be valid UTF-8."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def read_parquet(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
 
 
 def _check(path: Path, batch: pa.RecordBatch, before: int) -> None:
-    """Refuse text that is not UTF-8: Arrow takes it from the file as it is and fails when it is used."""
+    """Raise UserError for text that is not UTF-8: Arrow reads it unchecked and fails when it is used."""
     if _is_valid(batch):
         return
     columns = zip(batch.schema.names, batch.columns, strict=True)

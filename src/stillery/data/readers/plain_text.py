@@ -1,4 +1,4 @@
-"""Plain text: one text per line."""
+"""Reader of plain text files: one text per line."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def read_lines(path: Path, batch_rows: int, encoding: str | None, errors: RowErr
 
 
 def _wrong(path: Path, text: str, encoding: str | None) -> str:
-    """What is wrong with a line, if something is."""
+    """The error in a line; empty if there is none."""
     if any("\ud800" <= letter <= "\udfff" for letter in text):
         return not_text(path, encoding)
     if "\0" in text:

@@ -1,4 +1,4 @@
-"""What is wrong with single rows of a file: raised at the first of them, or gathered so that all are named at once."""
+"""Errors in single rows of a file: raised at the first one, or gathered to report all of them together."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ MOST_LINES = 10
 
 
 class RowErrors:
-    """Errors by what is wrong, each with the rows it is about; `gather` says whether reading goes on after one.
+    """Errors by message, each with its rows; with `gather`, reading continues after an error.
 
     >>> errors = RowErrors("a.csv", gather=True)
     >>> errors.add(3, "no text")
@@ -27,9 +27,9 @@ class RowErrors:
         self.positions: set[int] = set()
 
     def add(self, row: int, what: str, position: int | None = None) -> None:
-        """Note that a row, counted from 1, cannot be read; an error at once unless they are gathered.
+        """Record that a row, counted from 1, cannot be read; raise UserError at once unless errors are gathered.
 
-        `position` is its place among the rows that are read, from 1, where that is not its number in the file.
+        `position` is its index among the rows that are read, from 1, if that differs from its number in the file.
         """
         if not self.gather:
             raise UserError(f"{at(self.where, row)}: {what}")
@@ -37,7 +37,7 @@ class RowErrors:
         self.positions.add(row if position is None else position)
 
     def lines(self) -> list[str]:
-        """One line for each kind of error, and how many rows have others."""
+        """One line per kind of error, and the number of rows with further ones."""
         said = list(self.found.items())
         lines = [f"{at_rows(self.where, rows)}: {what}" for what, rows in said[:MOST_LINES]]
         more = sum(len(rows) for _, rows in said[MOST_LINES:])

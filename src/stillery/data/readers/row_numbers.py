@@ -1,4 +1,4 @@
-"""How an error names the rows it is about."""
+"""Row numbers in error messages."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ __all__ = ["INVISIBLE", "NESTED", "at", "at_rows", "at_token"]
 LISTED = 5
 
 INVISIBLE = " \t\r\n\u00a0\u200b\u200c\u200d\u2060\ufeff"
-"""Spaces, and what is as invisible: zero-width characters and the byte order mark."""
+"""Whitespace and other invisible characters: zero-width characters and the byte order mark."""
 
 NESTED = b"stillery first nested row"
-"""The metadata key of a column of text that has a list or an object written out in it: the row of the first."""
+"""Metadata key of a text column with lists or objects written out as text: the number of the first such row."""
 
 
 def at(where: str, row: int) -> str:
-    """The place of one data row, counted from 1; row 0 is the header."""
+    """The location of one data row, counted from 1; row 0 is the header."""
     return f"{where}, row {row}" if row else f"{where}, header"
 
 
 def at_token(where: str, row: int, token: int | None = None, first_line: int | None = None) -> str:
-    """The place of a sentence or of a token of it, both counted from 1; in a CoNLL file with its line.
+    """The location of a sentence or one of its tokens, both counted from 1; in a CoNLL file with its line.
 
     >>> at_token("dev.jsonl", 3, 2), at_token("dev.conll", 3, 2, first_line=14)
     ('dev.jsonl, row 3, token 2', 'dev.conll, line 15 (sentence 3, token 2)')
@@ -35,7 +35,7 @@ def at_token(where: str, row: int, token: int | None = None, first_line: int | N
 
 
 def at_rows(where: str, rows: Sequence[int]) -> str:
-    """The place of several rows: the first, a few more, and how many others.
+    """The location of several rows: the first, a few more, and the number of others.
 
     >>> at_rows("reviews.csv", [7, 9, 12])
     'reviews.csv, row 7 (also 9, 12)'

@@ -1,4 +1,4 @@
-"""Workbooks of Excel (.xlsx): the one sheet that has anything in it, a header and rows, with the types of its cells."""
+"""Reader of Excel workbooks (.xlsx) with one non-empty sheet of a header and rows; cells keep their types."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from stillery.lines import listed
 
 __all__ = ["read_workbook"]
 
-# What the package raises for files that are damaged, or are something else.
+# Errors that openpyxl raises for files that are damaged or not workbooks.
 DAMAGED = (BadZipFile, ParseError, KeyError, ValueError, TypeError, AttributeError, *READ_ERRORS)
 TIMES = (datetime.date, datetime.time, datetime.timedelta)
 
@@ -26,7 +26,7 @@ Cells = tuple[Any, ...]
 
 
 def read_workbook(path: Path, batch_rows: int) -> Iterator[pa.RecordBatch]:
-    """Stream the rows of a workbook's only sheet; rows without anything in them are skipped."""
+    """Stream the rows of a workbook's only non-empty sheet; empty rows are skipped."""
     try:
         import openpyxl
     except ImportError:
@@ -66,7 +66,7 @@ def _filled(rows: Iterator[Cells]) -> list[Cells]:
 
 
 def _names(path: Path, header: Cells, rows: Sequence[Cells]) -> list[str]:
-    """The names of the columns; a column without a name is left out, unless something stands in it."""
+    """The column names, empty for an empty column; raise UserError for values in a column without a name."""
     names = ["" if _plain(cell) is None else str(cell).strip() for cell in header]
     width = max(map(len, [header, *rows]))
     names += [""] * (width - len(names))
@@ -80,7 +80,7 @@ def _names(path: Path, header: Cells, rows: Sequence[Cells]) -> list[str]:
 
 
 def _plain(cell: Any) -> Any:
-    """A cell as text or a number; None where there is nothing in it."""
+    """The value of a cell as text or a number; None if it is empty."""
     if isinstance(cell, str):
         return cell if cell.strip() else None
     return str(cell) if isinstance(cell, TIMES) else cell

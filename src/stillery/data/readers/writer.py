@@ -1,4 +1,4 @@
-"""Writing rows in any supported format: whole files or nothing."""
+"""Atomic writing of rows in any supported format."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Values: TypeAlias = list[Any] | pa.Array
 
 @dataclass(frozen=True, kw_only=True)
 class Writer:
-    """An open file that takes rows, column by column."""
+    """An open file to which rows are written, column by column."""
 
     path: Path
     columns: tuple[str, ...]
@@ -46,9 +46,9 @@ class Writer:
 
 @contextmanager
 def write_rows(path: Path, columns: Sequence[str], types: Mapping[str, pa.DataType] | None = None) -> Iterator[Writer]:
-    """Write a file in the format of its suffix; it appears whole when the block ends and not at all when it fails.
+    """Write a file in the format of its suffix; it appears complete when the block ends, and not at all if it fails.
 
-    Parquet columns have the given `types`, others that of their first rows.
+    Parquet columns have the given `types`, else the type of their first rows.
     """
     path = Path(path)
     kind = written_format(path)
@@ -63,7 +63,7 @@ def write_rows(path: Path, columns: Sequence[str], types: Mapping[str, pa.DataTy
 
 
 def written_format(path: Path) -> str:
-    """The format a file will be written in; a name or place that cannot be written to is an error."""
+    """The format a file will be written in; raise UserError for a path that cannot be written to."""
     kind = format_of(path)
     if kind == "txt":
         raise UserError(f"{path}: a text file has no columns to write; use one of {', '.join(WRITTEN)}")
@@ -135,14 +135,14 @@ def _arrow(values: Values, kind: pa.DataType | None) -> pa.Array:
 
 
 def _plain(values: Sequence[Any] | pa.Array) -> Values:
-    """Values with what is numpy's as the Python values it stands for."""
+    """Convert numpy values to Python values."""
     if isinstance(values, pa.Array):
         return values
     return [value.tolist() if hasattr(value, "tolist") else value for value in values]
 
 
 def _python(values: Values) -> list[Any]:
-    """Values as text formats write them; times as text, because Python has no nanoseconds and no year 10000."""
+    """Convert values for text formats; times become text, because Python has no nanoseconds and no year 10000."""
     if not isinstance(values, pa.Array):
         return values
     if pa.types.is_temporal(values.type):
@@ -163,5 +163,5 @@ def _cell(value: Any) -> Any:
 
 
 def _text_of(value: Any) -> str:
-    """What JSON has no kind for: bytes as the text they are, decimals and dates as they are written."""
+    """Convert a value without a JSON type to text: bytes are decoded, decimals and dates printed."""
     return value.decode(errors="backslashreplace") if isinstance(value, bytes) else str(value)
