@@ -1,1 +1,1 @@
-"""The only room that knows the insides of transformers."""
+"""Models: the only package that depends on the internals of transformers."""

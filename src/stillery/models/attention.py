@@ -1,4 +1,4 @@
-"""The choice of torch's fused attention kernels, and attention masks made without waiting for the GPU."""
+"""The choice of torch's fused attention kernels, and attention masks built without synchronising with the GPU."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ __all__ = ["for_any_length", "unread_masks"]
 
 @contextmanager
 def for_any_length() -> Iterator[None]:
-    """Disable cuDNN's attention inside the block, which compiles a plan for every batch size and length.
+    """Disable cuDNN's attention inside the block, because it compiles a plan for every batch size and length.
 
     On an H200 a plan takes as long as training on tens of short batches; torch's own kernels are as fast and need none.
     """
-    # torch below 2.5 may not have it.
+    # torch below 2.5 may lack this function.
     enabled = getattr(torch.backends.cuda, "cudnn_sdp_enabled", None)
     if enabled is None or not enabled():
         yield
@@ -34,10 +34,10 @@ def for_any_length() -> Iterator[None]:
 
 @contextmanager
 def unread_masks(device: str = "cuda") -> Iterator[None]:
-    """Always build the attention mask inside the block, without reading its values, for masks on this device.
+    """Inside the block always build attention masks on this device, without reading their values.
 
-    transformers leaves the mask out where no position is padding. To know that, the host has to wait for the GPU in
-    every step, and a step captured as a CUDA graph, where values cannot be read, would differ.
+    transformers omits the mask if no position is padding. To check that, the host has to wait for the GPU in every
+    step, and a step captured as a CUDA graph, where values cannot be read, would differ.
     """
     known = {name: ALL_MASK_ATTENTION_FUNCTIONS[name] for name in ("sdpa", "eager")}
     for name, make in known.items():

@@ -1,4 +1,4 @@
-"""The attention heads that a student with fewer or smaller heads keeps of its source."""
+"""Selection of the attention heads that a student with fewer or smaller heads keeps from its source."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def strongest(scores: Tensor, count: int) -> Tensor:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Kept:
-    """The heads kept of one layer's attention, and the key-value groups kept with grouped-query attention.
+    """The heads kept in one layer's attention, and the key-value groups kept with grouped-query attention.
 
     `matched` are the dimensions kept inside each head of queries and keys, [heads, size], `carried` those of values;
     None means all. `size` is the source's head size, `total` the width of all its heads.
@@ -73,7 +73,7 @@ def keep_heads(
     *,
     cross: bool = False,
 ) -> list[Kept] | str | None:
-    """The heads to keep of each source layer; None where all are kept, or a line that says why none can be chosen.
+    """Return the heads to keep in each source layer; None if all are kept, or the reason why none can be chosen.
 
     `copied` are the layers that the student copies, counted from 0.
     """
@@ -103,7 +103,7 @@ def keep_heads(
 
 
 def _why_not(wanted: Sizes, has: Sizes, size: int, full: int, rotary: bool) -> str | None:
-    """Why no heads can be chosen: the student's heads against the source's."""
+    """Return the reason why no heads can be chosen (the student's heads against the source's), or None."""
     if wanted.heads > has.heads:
         return f"{wanted.heads} heads against {has.heads}"
     if size > full:
@@ -117,7 +117,7 @@ def _why_not(wanted: Sizes, has: Sizes, size: int, full: int, rotary: bool) -> s
 
 
 def _grouped(scores: Tensor, wanted: Sizes, has: Sizes) -> tuple[Tensor, Tensor]:
-    """The heads to keep, and their key-value groups: those with the largest sum over the heads that a group keeps."""
+    """Choose the heads to keep, and the key-value groups with the largest sum over their kept heads."""
     groups, kept_groups = has.key_heads or has.heads, wanted.key_heads or wanted.heads
     size, kept_size = has.heads // groups, wanted.heads // kept_groups
     by_group = scores.reshape(groups, size)

@@ -1,4 +1,4 @@
-"""The meaning of the axes of a model's weights: hidden width, heads, inner width."""
+"""Names for the axes of a model's weights: hidden width, heads, inner width."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Axes = tuple[str | None, ...]
 
 
 def place_of(config: PreTrainedConfig, name: str) -> tuple[str, int]:
-    """The stack and the layer (counted from 0) of a tensor; the first of both where it is in no layer."""
+    """Return the stack and the layer (counted from 0) of a tensor; the first of both if it is in no layer."""
     for stack in stacks_of(config):
         layers = layout_of(config, stack).layers
         if inside(name, layers):
@@ -23,11 +23,11 @@ def place_of(config: PreTrainedConfig, name: str) -> tuple[str, int]:
 
 
 def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
-    """The names of the `count` axes of a tensor; `name` starts at the base model, that of a head at the model.
+    """Return the names of a tensor's `count` axes; `name` is relative to the base model, for a head to the model.
 
     `width` is the hidden width. `query`, `key`, `value`, `attended` are the dimensions of all heads side by side,
-    `fused` the first three in one, `heads` one value per head. Those of a decoder's attention to the encoder have the
-    prefix `cross `. An unknown axis is None.
+    `fused` the first three in one, `heads` one value per head. Those of a decoder's cross-attention have the prefix
+    `cross `. An unknown axis is None.
     """
     config = model.config
     stack, layer = place_of(config, name)
@@ -50,7 +50,7 @@ def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
 
 
 def _in_layer(rest: str, layout: Layout, count: int) -> Axes:
-    """The axes of a layer's tensor, whose name starts at the layer."""
+    """The axes of a layer's tensor, whose name is relative to the layer."""
     path, _, leaf = rest.rpartition(".")
     if layout.bias is not None and path == layout.bias:
         return None, "heads"

@@ -20,7 +20,7 @@ __all__ = ["copy_embeddings", "copy_stacks", "copy_weights"]
 
 
 def _piece(name: str, family: Family, model: PreTrainedModel) -> str:
-    """The module of a classifier that a tensor belongs to, in words; names outside the head start at the base model."""
+    """Describe the module of a classifier that a tensor is in; body tensors are named relative to the base model."""
     pooler, prefix = pooler_path(model), f"{model.base_model_prefix}."
     if family.projection and inside(name, family.projection):
         return "embedding projection"
@@ -35,7 +35,7 @@ def _piece(name: str, family: Family, model: PreTrainedModel) -> str:
 
 
 def _in_source(name: str, family: Family, layers: Sequence[int]) -> str:
-    """The source's name of a student's tensor: the student's layer i is the source's `layers[i]`."""
+    """Map a student's tensor name to the source's: the student's layer i is the source's `layers[i]`."""
     if family.shared or not inside(name, family.layers):
         return name
     index, _, rest = name.removeprefix(f"{family.layers}.").partition(".")
@@ -44,14 +44,14 @@ def _in_source(name: str, family: Family, layers: Sequence[int]) -> str:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Tensor:
-    """A tensor of the student and the corresponding one of the source (None without one), with its name there."""
+    """A tensor of the student, the corresponding one of the source (None without one), and its name in the source."""
 
     own: Tensor
     theirs: Tensor | None
     name: str
 
     def given(self, cut: Cut | None) -> Tensor | None:
-        """The values for the student's tensor, sliced if necessary; None where no slice has its shape."""
+        """Return the source's values for the student's tensor, sliced if necessary; None if no slice has its shape."""
         if self.theirs is None or self.own.shape == self.theirs.shape:
             return self.theirs
         return None if cut is None else cut.of(self.name, self.theirs, self.own.shape)
@@ -63,7 +63,7 @@ class _Tensor:
 
 
 def _copy_piece(tensors: Sequence[_Tensor], cut: Cut | None) -> bool:
-    """Copy all tensors of a module, or none where one does not fit; returns whether they were copied."""
+    """Copy all tensors of a module, or none if one does not fit; return whether they were copied."""
     found = [(tensor.own, tensor.given(cut)) for tensor in tensors]
     if any(given is None for _, given in found):
         return False
@@ -74,7 +74,7 @@ def _copy_piece(tensors: Sequence[_Tensor], cut: Cut | None) -> bool:
 
 
 def _picked(tensors: Sequence[_Tensor], cut: Cut | None, embedding_size: int) -> bool:
-    """Set an embedding projection that the source does not have to select the kept dimensions, if possible.
+    """Initialise an embedding projection missing in the source to select the kept dimensions, if possible.
 
     An ELECTRA as wide as its embeddings has no projection, a narrower student has one.
     """
@@ -91,7 +91,7 @@ def _picked(tensors: Sequence[_Tensor], cut: Cut | None, embedding_size: int) ->
 def copy_weights(
     model: PreTrainedModel, source: Loaded, layers: Sequence[int], importance: Importance | None = None
 ) -> tuple[str, ...]:
-    """Copy all modules of the source but the classifier into a student; the lines returned say what is copied or new.
+    """Copy all modules of the source except the classifier into a student; return lines that list copied and new ones.
 
     `layers` are the source's, 1-based, in the student's order. Wider weights are sliced to the most important
     dimensions, heads and neurons; without `importance` only weights of the same shape are copied.
@@ -108,7 +108,7 @@ def copy_weights(
         pieces.setdefault(_piece(name, family, model), []).append(found)
     del pieces["classifier"]
     if "pooler" in pieces:
-        pieces["pooler"] = pieces.pop("pooler")  # named last: some families build their head before their encoder
+        pieces["pooler"] = pieces.pop("pooler")  # listed last: some families build their head before their encoder
     copied: dict[str, bool] = {}
     new = []
     for piece, tensors in pieces.items():
@@ -127,7 +127,7 @@ def copy_weights(
 
 
 def _copied_line(source: Loaded, copied: Mapping[str, bool], stacks: Collection[str], cut: Cut | None) -> str:
-    """A line with the copied modules, and the slices if some were sliced; `stacks` are those with copied layers."""
+    """Format a line with the copied modules, and their slices if any; `stacks` are those with copied layers."""
     if cut is None or all(copied.values()):
         return f"copied from {source.name}: {'; '.join(copied)}"
     named = [f"{piece} (whole)" if whole else piece for piece, whole in copied.items()]
@@ -163,13 +163,13 @@ def _in_words(
 
 
 def _left_out(family: Family, model: PreTrainedModel, source: Loaded) -> bool:
-    """Whether the source has an embedding projection and the student does not."""
+    """Return whether the source has an embedding projection and the student does not."""
     has = [family.projection in dict(one.base_model.named_modules()) for one in (model, source.model)]
     return has == [False, True]
 
 
 def _stack_piece(name: str, model: PreTrainedModel) -> str:
-    """The module of a text generator that a tensor belongs to, in words; `name` starts at the base model."""
+    """Describe the module of a text generator that a tensor is in; `name` is relative to the base model."""
     for stack in stacks_of(model.config):
         layout = layout_of(model.config, stack)
         if inside(name, layout.layers):
@@ -182,7 +182,7 @@ def _stack_piece(name: str, model: PreTrainedModel) -> str:
 
 
 def _in_stack(name: str, model: PreTrainedModel, layers: Mapping[str, Sequence[int]]) -> str:
-    """The source's name of a student's tensor, both from the base model on."""
+    """Map a student's tensor name to the source's, both relative to the base model."""
     for stack, chosen in layers.items():
         layout = layout_of(model.config, stack)
         if inside(name, layout.layers):
@@ -194,14 +194,14 @@ def _in_stack(name: str, model: PreTrainedModel, layers: Mapping[str, Sequence[i
 
 
 def _newly_tied(model: PreTrainedModel, source: PreTrainedModel) -> set[str]:
-    """The names of tensors that are tied in the model and not in the source."""
+    """The names of tensors that are tied in the model but not in the source."""
     held = dict(source.named_parameters(remove_duplicate=False))
     return {name for name, tied_to in model.all_tied_weights_keys.items() if held[name] is not held[tied_to]}
 
 
 @torch.no_grad()
 def copy_embeddings(model: PreTrainedModel, source: Loaded, importance: Importance | None = None) -> tuple[str, ...]:
-    """Copy only the embeddings of tokens and positions, and a head tied to them; the lines returned say what is new.
+    """Copy only token and position embeddings, and a head tied to them; return lines that list copied and new modules.
 
     Those of a narrower student are sliced to the most important dimensions.
     """
@@ -224,9 +224,9 @@ def copy_embeddings(model: PreTrainedModel, source: Loaded, importance: Importan
 def copy_stacks(
     model: PreTrainedModel, source: Loaded, layers: Mapping[str, Sequence[int]], importance: Importance | None = None
 ) -> tuple[str, ...]:
-    """Copy all modules of a text generator, its head included; the lines returned say what is copied or new.
+    """Copy all modules of a text generator, including its head; return lines that list copied and new modules.
 
-    `layers` are the source's of each stack, 1-based, in the student's order. A head that only the student ties to its
+    `layers` are the source's in each stack, 1-based, in the student's order. A head that only the student ties to its
     embeddings is not copied. Wider weights are sliced to the most important dimensions, heads and neurons; without
     `importance` only weights of the same shape are copied.
     """
@@ -259,7 +259,7 @@ def copy_stacks(
 
 
 def _attending_otherwise(model: PreTrainedModel, source: Loaded, stacks: Sequence[str]) -> list[str]:
-    """A line for each stack whose layers were copied unsliced into another number of heads."""
+    """Format a line for each stack whose layers were copied unsliced into a different number of heads."""
     counts = {stack: [sizes(one.config, stack).heads for one in (model, source.model)] for stack in stacks}
     return [
         f"{ours} heads in the {stack} instead of {before}: the copied layers attend differently with the same weights"

@@ -1,7 +1,7 @@
-"""The checkpoint folder of a model with a custom head, which transformers has no class for.
+"""Checkpoint folders of models with a custom head, for which transformers has no class.
 
-It holds a plain `config.json`, the weights as `student.safetensors` and the head as `head.json`. There is no
-`model.safetensors` on purpose: transformers then fails to load it, instead of adding a random head.
+They hold a plain `config.json`, the weights as `student.safetensors` and the head as `head.json`. `model.safetensors`
+is deliberately absent: transformers then fails to load the folder, instead of adding a random head.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from stillery.models.projected_head import Head, head_of, insert
 __all__ = ["HOW_TO_LOAD", "MARK", "is_custom_folder", "read_custom", "write_custom"]
 
 MARK = "StilleryCustomHead"
-"""The value of `architectures` in the config.json of such a folder; a head for each token appends its type."""
+"""The value of `architectures` in config.json; for a token classification head its type is appended."""
 
 HOW_TO_LOAD = "from stillery.models.head import load_student"
 
@@ -31,12 +31,12 @@ _HEAD, _WEIGHTS = "head.json", "student.safetensors"
 
 
 def is_custom_folder(folder: str) -> bool:
-    """Whether a folder holds a model with a custom head."""
+    """Return whether a folder holds a model with a custom head."""
     return (Path(folder) / _HEAD).is_file()
 
 
 def write_custom(model: PreTrainedModel, folder: Path) -> None:
-    """Write config, weights and head of a model with a custom head."""
+    """Save config, weights and head of a model with a custom head."""
     head = head_of(model)
     assert head is not None
     config = copy.deepcopy(model.config)
@@ -60,7 +60,7 @@ def _read_head(folder: Path, name: str) -> Head:
 
 
 def read_custom(config: PreTrainedConfig, folder: str, name: str) -> tuple[PreTrainedModel, set[str]]:
-    """The model of such a folder, and the names of the weights that are missing or of another size."""
+    """Load a model with a custom head; return it and the names of weights that are missing or of another size."""
     head = _read_head(Path(folder), name)
     if not (Path(folder) / _WEIGHTS).is_file():
         raise UserError(f"{name}: no {_WEIGHTS} in this folder, so it holds no weights")

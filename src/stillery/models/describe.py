@@ -1,4 +1,4 @@
-"""A model's stacks, layers, widths, heads and parameters as plain data."""
+"""Summary of a model as plain data: stacks, layers, widths, heads and parameters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _embedding_modules(model: PreTrainedModel, stack: str) -> list[nn.Module]:
 
 
 def _stack(model: PreTrainedModel, stack: str, seen: set[nn.Parameter]) -> dict[str, Any]:
-    """One stack as plain data; shared weights are counted where they are first used."""
+    """Summarise one stack; shared weights are counted where they are first used."""
 
     def count(*modules: nn.Module) -> int:
         new = {parameter for module in modules for parameter in module.parameters()} - seen
@@ -43,7 +43,7 @@ def _stack(model: PreTrainedModel, stack: str, seen: set[nn.Parameter]) -> dict[
 
 
 def _load(name: str) -> tuple[Loaded, str]:
-    """The model and what its head predicts: labels, tokens or nothing."""
+    """Load a model; return it and what its head predicts (labels, tokens or nothing)."""
     if model_kind(name) != "encoder":
         return load_generator(name), "tokens"
     try:
@@ -53,7 +53,7 @@ def _load(name: str) -> tuple[Loaded, str]:
 
 
 def describe(name: str) -> dict[str, Any]:
-    """The stacks, layers, sizes and parameters of a model, for `stillery layers`; layer 0 is the embedding."""
+    """Summarise a model's stacks, layers, sizes and parameters for `stillery layers`; layer 0 is the embedding."""
     loaded, head = _load(name)
     model, config, seen = loaded.model, loaded.model.config, set[nn.Parameter]()
     output = model.get_output_embeddings() if head == "tokens" else None

@@ -1,4 +1,4 @@
-"""Export a student as a checkpoint, which appears whole or not at all."""
+"""Atomic export of a student as a checkpoint."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ def export(
 ) -> None:
     """Write config, safetensors weights, tokenizer and model card of a student, so that transformers alone loads it.
 
-    They are put among what the folder holds already; `config.json` comes last, and a folder without it is no model.
-    A model that generates text keeps its generation config, with `ends` as its end tokens; where transformers makes a
-    KV cache with too few layers, caching is turned off, which is slower. A projector is folded into the head on a copy.
-    A model whose head cannot be folded is written in a form that only stillery loads (`stillery.models.custom_head`).
+    Other files in the folder are kept; `config.json` is written last, and a folder without it is no model. A model that
+    generates text keeps its generation config, with `ends` as its end tokens; where transformers creates a KV cache
+    with too few layers, caching is disabled, which is slower. A projector is folded into the head on a copy. A model
+    whose head cannot be folded is saved in a format that only stillery loads (`stillery.models.custom_head`).
     """
     with quiet(), saving(folder), atomic_files(folder, last="config.json") as part:
         if is_custom(model):
@@ -40,7 +40,7 @@ def export(
                 generation.use_cache = False if cache_is_too_shallow(model) else generation.use_cache
                 generation.save_pretrained(part)
         for weights in part.glob("*.safetensors"):
-            # safetensors makes its files readable by the owner alone, whatever the user's umask is.
+            # safetensors makes its files readable by the owner only, regardless of the umask.
             shutil.copymode(part / "config.json", weights)
         tokenizer.save_pretrained(part)
         (part / "README.md").write_text(card, encoding="utf-8")

@@ -30,7 +30,7 @@ __all__ = [
 
 
 def inside(name: str, path: str) -> bool:
-    """Whether a tensor or module of this name is at `path` or below it.
+    """Return whether a tensor or module of this name is at `path` or below it.
 
     >>> inside("encoder.layer.1.bias", "encoder.layer"), inside("encoder.layers", "encoder.layer")
     (True, False)
@@ -40,7 +40,7 @@ def inside(name: str, path: str) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Family:
-    """Paths inside a sequence classifier; `pooler` and `classifier` start at the model, the others at its base model.
+    """Paths inside a classifier; `pooler` and `classifier` are relative to the model, others to its base model.
 
     Attributes:
         embeddings, encoder, layers: the paths of these modules.
@@ -51,9 +51,9 @@ class Family:
         plain_scores: whether the attention scores are QK^T / sqrt(d), plus a bias, and nothing else.
         alone: the first module of a layer after its attention, from which on tokens are independent; None where
             layers share their modules.
-        pooler: the dense layer between the first token's state and the classifier, whatever the family calls it.
+        pooler: the dense layer between the first token's state and the classifier, under the family's own name.
         classifier: the final linear layer.
-        token_classifier: the same of a model with a head for each token, which has no pooler.
+        token_classifier: the final linear layer for token classification, which has no pooler.
         inner: the name of the inner (feed-forward) width in the configuration.
         shared: whether all layers are one module that is applied repeatedly.
     """
@@ -80,12 +80,12 @@ class Family:
     shared: bool = False
 
     def in_body(self, name: str) -> bool:
-        """Whether a tensor, named from the base model on, is in every checkpoint of the family (head or not)."""
+        """Return whether a tensor, named relative to the base model, is in every checkpoint, with or without a head."""
         paths = (self.embeddings, self.encoder, *([self.projection] if self.projection else []))
         return any(inside(name, path) for path in paths)
 
     def embedding_modules(self, model: PreTrainedModel) -> list[nn.Module]:
-        """The modules that compute hidden state 0: the embeddings, and their projection where this model has one."""
+        """The modules that compute hidden state 0: the embeddings, and their projection if the model has one."""
         modules = dict(model.base_model.named_modules())
         return [modules[path] for path in (self.embeddings, self.projection) if path in modules]
 
@@ -95,7 +95,7 @@ class Family:
 
     @property
     def layout(self) -> Layout:
-        """The layout of its only stack."""
+        """The layout of the family's only stack."""
         return Layout(
             module=self.encoder,
             layers=self.layers,
@@ -174,7 +174,7 @@ FAMILIES: dict[str, Family] = {
 
 
 def family_of(config: PreTrainedConfig, where: str) -> Family:
-    """The family of a classifier's configuration."""
+    """Return the family of a classifier; raise UserError for an unsupported configuration."""
     known = ", ".join(FAMILIES)
     if config.model_type in GENERATORS:
         raise UserError(
@@ -220,9 +220,9 @@ def layer_modules(model: PreTrainedModel, stack: str | None = None) -> list[nn.M
 
 
 def scores_are_plain(config: PreTrainedConfig, stack: str | None = None) -> bool:
-    """Whether the attention scores of a stack follow from its queries, keys and bias, causal or not.
+    """Return whether a stack's attention scores are determined by its queries, keys and bias, causal or not.
 
-    Those of layers with sliding-window attention (some Qwen models) do not, because their mask is another.
+    Those of layers with sliding-window attention (some Qwen models) are not, because their mask differs.
     """
     windows = "sliding_attention" in (getattr(config, "layer_types", None) or [])
     by_depth = getattr(config, "scale_attn_by_inverse_layer_idx", False)
@@ -266,14 +266,14 @@ def stack_sizes(config: PreTrainedConfig) -> dict[str, Sizes]:
 
 
 def longest_input(config: PreTrainedConfig) -> int:
-    """The largest number of tokens a model has positions for.
+    """Return the maximum number of tokens that a model has positions for.
 
-    RoBERTa and its relatives number positions from the padding id on. Relative positions (T5) are unlimited: the
-    `n_positions` of some T5 is the length it was pretrained on.
+    RoBERTa and its variants number positions starting after the padding id. Relative positions (T5) are unlimited: the
+    `n_positions` of some T5 checkpoints is their pretraining length.
     """
     stated = getattr(config, "max_position_embeddings", None)
     positions = int(stated or sys.maxsize)
     if config.model_type in ("roberta", "xlm-roberta", "camembert"):
         return positions - int(config.pad_token_id or 0) - 1
-    # MPNet counts from 1 on, whatever its padding id is.
+    # MPNet counts from 1, regardless of its padding id.
     return positions - 2 if config.model_type == "mpnet" else positions

@@ -1,4 +1,4 @@
-"""Fingerprints of models: hashes of their weights."""
+"""Fingerprints of models, as hashes of their weights."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ __all__ = ["combined", "weight_digests", "weights_fingerprint"]
 
 
 def weights_fingerprint(model: PreTrainedModel, without: Collection[str] = ()) -> str:
-    """A hash of a model's weights."""
+    """Return a hash of a model's weights, except those in `without`."""
     digests = weight_digests(model.state_dict())
     return combined({name: digest for name, digest in digests.items() if name not in without})
 
 
 def weight_digests(weights: Mapping[str, Tensor]) -> dict[str, str]:
-    """The sha256 of each weight by its name, computed in parallel."""
+    """Return the sha256 of each weight by name, computed in parallel."""
     tensors = dict(sorted(weights.items()))
     with ThreadPoolExecutor(os.cpu_count()) as pool:
         return dict(zip(tensors, pool.map(_digest, tensors.values()), strict=True))
 
 
 def combined(digests: Mapping[str, str]) -> str:
-    """One hash of all weights, from the hash of each by its name."""
+    """Combine the hashes of all weights, by name, into one."""
     return hashlib.sha256("\n".join(f"{name} {digest}" for name, digest in digests.items()).encode()).hexdigest()[:32]
 
 

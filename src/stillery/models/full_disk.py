@@ -1,4 +1,4 @@
-"""Errors of safetensors and tokenizers for a full disk as an `OSError`, which Python's own writes raise."""
+"""Conversion of system errors in safetensors and tokenizers, such as a full disk, to `OSError`."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ _SYSTEM = re.compile(r"\(os error (\d+)\)")
 
 @contextmanager
 def saving(place: Path) -> Iterator[None]:
-    """Raise system errors inside the block as an `OSError` that names `place`, whichever library wrote there."""
+    """Raise any library's system errors inside the block as an `OSError` that names `place`."""
     try:
         yield
     except OSError:
         raise
     except Exception as error:
-        # Both libraries are written in Rust and give the system error as text only.
+        # Both libraries are written in Rust and report the system error as text only.
         found = _SYSTEM.search(str(error))
         if found is None:
             raise

@@ -1,4 +1,4 @@
-"""Build a smaller text generator, with fewer layers in its stacks or a smaller width."""
+"""Construction of a smaller text generator, with fewer layers in its stacks or a smaller width."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ __all__ = [
 
 
 def generator_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> dict[str, Sizes]:
-    """The student's sizes by stack, checked against the model it is made from; all errors are reported together.
+    """Return the student's sizes by stack, checked against its source model; all errors are reported together.
 
-    Where only a width is given, the head size stays. Inner widths scale with the width, and the number of heads of keys
-    with that of queries.
+    If only a width is given, the head size is kept. Inner widths scale with the width, and the number of key heads with
+    that of query heads.
     """
     errors, wanted, stacks = ErrorList(), {}, stacks_of(source)
     named = {"encoder": shape.encoder_layers, "decoder": shape.decoder_layers}
@@ -66,10 +66,10 @@ def _resized(has: Sizes, layers: int, shape: StudentShape, rotary: bool) -> Size
     heads = shape.heads or (has.heads if width == has.width else max(1, width * has.heads // has.width))
     inner = has.inner if width == has.width else round(has.inner * width / has.width)
     errors = ErrorList()
-    # The head size is width / heads, unless the family states another.
+    # The head size is width / heads, unless the family specifies another.
     derived = has.head_size is None or has.head_size * has.heads == has.width
     head_size = width // heads if derived else has.head_size
-    # Llama requires that even where the head size is stated.
+    # Llama requires that even where the head size is specified.
     if width % heads and (derived or rotary):
         errors.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
     if rotary and head_size is not None and head_size % 2:
@@ -97,7 +97,7 @@ def choose_stack_layers(
     chosen: Mapping[str, Sequence[int]] | None = None,
     importance: Importance | None = None,
 ) -> dict[str, list[int]]:
-    """The 1-based source layers that each stack of the student copies: those in `chosen`, or else those of `init`."""
+    """Return the 1-based source layers that each student stack copies: those in `chosen`, else those of `init`."""
     errors, layers = ErrorList(), {}
     for stack, size in wanted.items():
         has = sizes(source, stack).layers
@@ -119,9 +119,9 @@ def choose_stack_layers(
 def _student_config(
     source: PreTrainedConfig, wanted: Mapping[str, Sizes], layers: Mapping[str, Sequence[int]]
 ) -> PreTrainedConfig:
-    """The source's configuration with other sizes."""
+    """Return the source's configuration with the student's sizes."""
     config = copy.deepcopy(source)
-    # Settings listed per layer are those of the copied layers.
+    # Settings per layer are taken from the copied layers.
     if getattr(source, "layer_types", None):
         config.layer_types = [source.layer_types[layer - 1] for layer in layers[stacks_of(source)[0]]]
     for stack, names in GENERATORS[source.model_type].sizes.items():
@@ -130,14 +130,14 @@ def _student_config(
             if getattr(wanted[stack], size) != getattr(before, size):
                 setattr(config, name, getattr(wanted[stack], size))
     for stack in wanted:
-        # A layer that is dropped at random has no outputs to match.
+        # LayerDrop is disabled: a dropped layer has no outputs to match.
         if getattr(config, f"{stack}_layerdrop", 0):
             setattr(config, f"{stack}_layerdrop", 0.0)
     return config
 
 
 def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
-    """Untie the tensors of the model that are not tied in the source, whatever the configuration says.
+    """Untie the tensors of the model that are not tied in the source, regardless of the configuration.
 
     T5 1.1 and FLAN checkpoints have an untied head, though transformers reads their configuration as tied.
     """
@@ -152,9 +152,9 @@ def _untie(model: PreTrainedModel, source: PreTrainedModel) -> None:
 
 
 def _scale_head(model: PreTrainedModel) -> None:
-    """Scale a new T5's untied head down by sqrt(d_model), or its first predictions would be far too confident.
+    """Scale a new T5's untied head down by sqrt(d_model), to avoid overconfident initial predictions.
 
-    T5 scales states down before a tied head only, and initialises both heads the same way.
+    T5 scales hidden states down before a tied head only, and initialises both kinds of heads alike.
     """
     config, head = model.config, model.get_output_embeddings()
     if config.model_type in ("t5", "mt5") and not (is_tied(model) or getattr(config, "scale_decoder_outputs", False)):
@@ -162,13 +162,13 @@ def _scale_head(model: PreTrainedModel) -> None:
 
 
 def is_tied(model: PreTrainedModel) -> bool:
-    """Whether a model's head is tied to its token embeddings."""
+    """Return whether a model's head is tied to its token embeddings."""
     head = model.get_output_embeddings()
     return head is not None and head.weight is model.get_input_embeddings().weight
 
 
 def check_tie(source: Loaded, tie: bool | None) -> None:
-    """Refuse to tie or untie a student's head where transformers could not load the result."""
+    """Raise UserError if transformers could not load a student with its head tied or untied like this."""
     kind, tied = source.model.config.model_type, is_tied(source.model)
     if tie is None or tie == tied or len(stacks_of(source.model.config)) == 1:
         return
@@ -192,20 +192,19 @@ def build_generator(
 ) -> Student:
     """Build a student text generator of the source's family.
 
-    Embeddings, final norms, the head, T5's relative positions (which are in the first layer, whichever that was) and
-    the generation config are copied with the layers. A head that is newly tied becomes the embeddings; one that is
-    newly untied starts as a copy of them.
+    Embeddings, final norms, the head, T5's relative positions (which are always in the first layer) and the generation
+    config are copied with the layers. A newly tied head shares the embeddings; a newly untied one starts as a copy.
 
     Args:
-        source: the model that the student is made from.
+        source: the model that the student is derived from.
         wanted: the student's sizes by stack.
         init: `random` or one of `LAYER_CHOICES`.
         chosen: the layers to copy by stack, instead of those of `init`.
-        importance: that of the source; `important` needs it. With it a narrower student gets slices of the source's
-            weights, without it copies of those of the same shape.
+        importance: the source's measures, required by `important`. With them a narrower student gets slices of the
+            source's weights, without them copies of those of the same shape.
         tie: whether the head is tied to the token embeddings; None means as in the source.
         embeddings: with `random`, copy the embeddings only.
-        seed: of new weights.
+        seed: the seed of new weights.
     """
     theirs, config = source.model, source.model.config
     if config.model_type not in GENERATORS:
@@ -241,7 +240,7 @@ def build_generator(
 
 
 def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student:
-    """A student from another checkpoint with the teacher's vocabulary, its head included."""
+    """Return a student from another checkpoint, including its head, with the teacher's vocabulary."""
     errors = ErrorList()
     with errors.catch():
         check_same_outputs(teacher, checkpoint)
@@ -259,7 +258,7 @@ def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student
 
 
 def check_same_outputs(teacher: Loaded, student: Loaded) -> None:
-    """Refuse models of different kinds or vocabularies, whose outputs cannot be matched token by token."""
+    """Raise UserError for models of different kinds or vocabularies, whose outputs cannot be matched by token."""
     ours, theirs = student.model.config, teacher.model.config
     if kind_of(ours) != kind_of(theirs):
         raise UserError(
@@ -275,7 +274,7 @@ def check_same_outputs(teacher: Loaded, student: Loaded) -> None:
 
 
 def freeze_embeddings(model: PreTrainedModel) -> str:
-    """Freeze the token embeddings and weights tied to them; returns a description."""
+    """Freeze the token embeddings and weights tied to them; return a description."""
     inputs = [module for path, module in model.named_modules() if path.rpartition(".")[2] == "embed_tokens"]
     frozen = {id(module.weight): module.weight for module in (model.get_input_embeddings(), *inputs)}
     for weight in frozen.values():

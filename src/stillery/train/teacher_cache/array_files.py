@@ -42,7 +42,7 @@ VALUES, _BLOCKS = "values.bin", "blocks.txt"
 _AT_ONCE = 1 << 22
 # Approximate number of bytes that the system maps in together with a row that is read.
 _AROUND = 1 << 20
-# Another process removes a folder by a rename, so retries may be short.
+# Removing a folder blocks others only for the duration of a rename.
 _TRIES, _TRY_AGAIN_SECONDS = 50, 0.05
 
 

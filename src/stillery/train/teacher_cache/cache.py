@@ -1,9 +1,9 @@
 """The teacher cache: the outputs of a frozen teacher on the training split, kept on disk so that it runs once.
 
-Every array (logits, states of all layers in one row, a layer's tokens) is a cache entry by itself, named by all it
-depends on: the teacher's weights, the examples' ids and tokens, number format and device. An example's row is found by
-its place in the training split. Runs of other methods and seeds share the arrays they have in common. On mixed
-examples, and on texts a student generates, the teacher itself runs.
+Every array (logits, hidden states of all layers in one row, a layer's tokens) is a cache entry of its own, named by
+everything it depends on: the teacher's weights, the examples' ids and tokens, number format and device. Rows are looked
+up by the examples' indices in the training split. Runs with other methods and seeds share common arrays. On mixed
+examples, and on texts that a student generates, the teacher runs live.
 """
 
 from __future__ import annotations
@@ -42,18 +42,18 @@ __all__ = ["KIND", "TeacherCache"]
 
 KIND = "teacher"
 BLOCK, CPU_BLOCK = 4096, 512
-"""Examples of a block: what a filling that is killed loses."""
-# Tokens of a batch: more than a step trains on, so that a GPU is busy.
+"""Examples per block, the most work that is lost when filling is killed."""
+# Tokens per batch: more than in a training step, to keep a GPU busy.
 TOKENS, CPU_TOKENS = 12288, 1024
-# Batches that a GPU is ahead of the writing.
+# Number of batches that a GPU may be ahead of writing.
 _AHEAD = 2
-# Bytes of all arrays together that reading keeps in memory, where the student is trained in that memory too.
+# Bytes of all arrays that reading keeps resident when training on a CPU.
 _RESIDENT = 1 << 26
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _BatchRows:
-    """The rows of these arrays on a batch of a block, of so many examples."""
+    """The rows of some arrays for a batch of `count` examples of a block."""
 
     block: int
     arrays: Sequence[CachedArray]
@@ -63,7 +63,7 @@ class _BatchRows:
 
 
 class TeacherCache:
-    """The arrays of one teacher on one training split; `run` names this run to others that wait for it."""
+    """The arrays of one teacher on one training split; `run` identifies this run to others that wait for it."""
 
     def __init__(
         self,
@@ -105,48 +105,48 @@ class TeacherCache:
         }
 
     def _first_pass(self, arrays: frozenset[CachedArray]) -> tuple[dict[bool, str], Trace]:
-        """The fingerprints of the teacher's weights, and its outputs on a few examples."""
+        """Compute the fingerprints of the teacher's weights, and its outputs on a few examples."""
         if self.accelerator.device.type != "cuda":
             return weight_fingerprints(self.teacher), self.forward.trace(self.order.examples[-1:], arrays)
         # In a new process a GPU's first forward pass takes longer than the fingerprints.
         with ThreadPoolExecutor(1) as beside:
             weights = beside.submit(weight_fingerprints, self.teacher)
             try:
-                # On the batch that is filled first: a single example would need other kernels to be loaded.
+                # On the batch that is filled first: a single example would load other kernels.
                 first = self.forward.trace(self.order.batches(0)[0], arrays)
             except torch.cuda.OutOfMemoryError:
-                # Whether the cache is used is not decided yet.
+                # The decision to use the cache is still to come, so this must not fail.
                 free_cached()
                 first = self.forward.trace(self.order.examples[-1:], arrays)
             return weights.result(), first
 
     @property
     def bytes(self) -> int:
-        """Bytes of all arrays together."""
+        """The total size of all arrays in bytes."""
         return sum(file.bytes for file in self.files.values())
 
     def missing_bytes(self) -> int:
-        """Bytes that are missing."""
+        """Return the size of the missing blocks in bytes."""
         return sum(
             end - start for file in self.files.values() for start, end in map(file.span, file.missing(verify=False))
         )
 
     def missing_share(self) -> float:
-        """The share of the examples the teacher must run on to fill what is missing."""
+        """Return the share of the examples on which the teacher must run to fill missing blocks."""
         blocks = {block for file in self.files.values() for block in file.missing(verify=False)}
         return len(blocks) / len(self.order.example_ends)
 
     def fill(self, limit: int) -> str | None:
-        """Fill every array and open it; the reason, in every process, where any process could not.
+        """Fill and open every array; return the reason, in every process, if any process could not.
 
-        Of several processes, and of several runs, one fills an array; the others wait while it makes progress. What the
-        cache holds beyond `limit` bytes is removed first.
+        Each array is filled by one of several processes and runs; the others wait while it makes progress. Other
+        entries beyond `limit` bytes of the cache are removed first.
         """
         with ExitStack() as used, Turns({array: file.folder for array, file in self.files.items()}, self.run) as turns:
             error = None
             if self.accelerator.is_main_process:
                 error = self._unless_it_fails(partial(self._begin, used, turns, limit))
-            # Every process passes here, whatever happened; the others then find the turns taken by the main process.
+            # All processes synchronise here, even after an error; the others then find the main process's turns taken.
             error = from_main(self.accelerator, error)
             if error is None:
                 error = self._unless_it_fails(partial(self._fill_and_open, used, turns))
@@ -156,12 +156,12 @@ class TeacherCache:
         return error
 
     def teacher_of(self, contents: CacheContents) -> CachedTeacher:
-        """The teacher of a stage, once every array is filled."""
+        """Return the teacher of a stage, once every array is filled."""
         rows = {array: self.rows[array] for array in sorted(contents.arrays)}
         return CachedTeacher(live=self.teacher, contents=contents, rows=rows, order=self.order, frame=self.frame)
 
     def _unless_it_fails(self, work: Callable[[], str | None]) -> str | None:
-        """Why work could not be done, whether it returns the reason or raises."""
+        """Run `work`; return the reason for a failure, whether returned or raised."""
         try:
             return work()
         except OSError as error:
@@ -171,11 +171,11 @@ class TeacherCache:
             return f"the GPU has no memory for {self.order.tokens:,} tokens at a time, by which it is filled"
 
     def _begin(self, used: ExitStack, turns: Turns, limit: int) -> str | None:
-        """Make room and the files, and take the turns that are free; the reason where that is impossible."""
+        """Free space, create the files, and take the free turns; return the reason if that is impossible."""
         kind = self.cache.folder / KIND
         kind.mkdir(parents=True, exist_ok=True)
         room, waiting = Turn(kind, self.run), Waiting(seconds=self.cache.wait)
-        # Complete arrays need no room, and may be in a folder that cannot be written to.
+        # Complete arrays need no space, and may be in a read-only folder.
         needed = bool(self._unfilled(self.files))
         try:
             while not (free := self._may_make_room(room, needed)) and needed:
@@ -199,13 +199,13 @@ class TeacherCache:
             return False
 
     def _use(self, used: ExitStack) -> None:
-        """Make the files that are not there, and protect all from removal until `used` is closed."""
+        """Create missing files, and protect all from removal until `used` is closed."""
         for array, file in self.files.items():
             about = f"{array}, {self.teacher.model.config.model_type} teacher, {len(self.data):,} examples"
             used.enter_context(file.use(about))
 
     def _fill_and_open(self, used: ExitStack, turns: Turns) -> str | None:
-        """Open every array once it is complete: fill those whose turn this process has, wait for the others."""
+        """Open every array once it is complete: fill those whose turn this process holds, wait for the others."""
         main = self.accelerator.is_main_process
         if not main:
             # Processes on another machine have files of their own.
@@ -213,7 +213,7 @@ class TeacherCache:
         waiting, left, damaged = Waiting(seconds=self.cache.wait, aloud=main), set(self.files), set[CachedArray]()
         while True:
             if turns.taken:
-                # First of all: others may wait for these.
+                # These first, because others may wait for them.
                 if not self._fill_missing(turns):
                     format_ = f"does not fit {self.dtype}; use --cache-dtype bf16 or fp32"
                     return f"the teacher's outputs are not finite, or {format_}"
@@ -232,7 +232,7 @@ class TeacherCache:
                     return error
 
     def _unfilled(self, arrays: Iterable[CachedArray]) -> set[CachedArray]:
-        """The arrays that lack a block."""
+        """Return the arrays with missing blocks."""
         return {array for array in arrays if self.files[array].missing(verify=False)}
 
     def _open(self, arrays: Collection[CachedArray]) -> set[CachedArray]:
@@ -243,7 +243,7 @@ class TeacherCache:
         return set(arrays)
 
     def _make_room(self, limit: int) -> bool:
-        """Remove other arrays, the least recently used first, until these fit beside the rest."""
+        """Remove other arrays, the least recently used first, until these fit too; return whether they do."""
         own, kept = {file.folder for file in self.files.values()}, self.bytes
         for entry in self.cache.entries():
             if entry.kind != KIND or entry.path in own:
@@ -256,14 +256,14 @@ class TeacherCache:
     def _missing(
         self, arrays: Collection[CachedArray], checked: Callable[[], None] = lambda: None
     ) -> dict[CachedArray, list[int]]:
-        """The missing and damaged blocks of each array; `checked` is called after each block."""
+        """Find the missing and damaged blocks of each array; `checked` is called after each block."""
         files = [(array, self.files[array]) for array in sorted(arrays)]
         large = sum(file.bytes for _, file in files) > GIGABYTE
         shown = track(files, "check the teacher cache", len(files)) if large else files
         return {array: file.missing(checked=checked) for array, file in shown}
 
     def _fill_missing(self, turns: Turns) -> bool:
-        """Fill missing and damaged blocks where this process has the turn; False if a value does not fit its format."""
+        """Fill missing and damaged blocks of the arrays whose turn this process holds; False if a value overflows."""
         missing = {array: set(its) for array, its in self._missing(turns.taken, turns.moved).items()}
         for array, its in missing.items():
             damaged = its & self.files[array].written().keys()
@@ -279,7 +279,7 @@ class TeacherCache:
         examples = sum(len(self.order.block(block)) for block in blocks)
         with bar("fill the teacher cache", examples) as shown:
             try:
-                # While checksums are computed a GPU runs the next batches; a CPU would compete with itself.
+                # A GPU runs the next batches while checksums are computed; on a CPU both would compete.
                 write = partial(self._write, open_writers, shown, turns)
                 return consume(self._batches(blocks), write, 0 if self.on_cpu else _AHEAD)
             finally:
@@ -288,7 +288,7 @@ class TeacherCache:
                     writer.close(whole=False)
 
     def _batches(self, blocks: Mapping[int, Sequence[CachedArray]]) -> Iterator[_BatchRows]:
-        """The rows of these arrays of each block, batch by batch."""
+        """Yield the rows of the arrays of each block, batch by batch."""
         for block, arrays in blocks.items():
             batches = self.order.batches(block)
             for number, index in enumerate(batches, 1):
@@ -297,7 +297,7 @@ class TeacherCache:
                 yield _BatchRows(block=block, arrays=arrays, rows=rows, count=len(index), last=last)
 
     def _write(self, writers: dict[CachedArray, BlockWriter], shown: Bar, turns: Turns, batch: _BatchRows) -> bool:
-        """Write the rows of a batch; False if a value does not fit its format."""
+        """Write the rows of a batch; False if a value overflows its number format."""
         *rows, largest = batch.rows.read()
         if not torch.isfinite(largest).all():
             return False
@@ -312,5 +312,5 @@ class TeacherCache:
         return True
 
     def cannot(self, error: OSError) -> str:
-        """The line that says that the cache folder cannot be used."""
+        """Format the message for an unusable cache folder."""
         return f"{self.cache.folder} cannot be used ({error.strerror or type(error).__name__})"

@@ -1,4 +1,4 @@
-"""A teacher whose outputs are read from the teacher cache; its model runs only where they were not cached."""
+"""A teacher whose outputs are read from the teacher cache; its model runs only for uncached outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["CachedTeacher"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CachedTeacher:
-    """Reads the teacher's outputs from the cache; the `live` teacher runs on what is not cached.
+    """Reads the teacher's outputs from the cache; the `live` teacher runs for uncached ones.
 
     `frame` is the teacher's stack without outputs.
     """
@@ -34,7 +34,7 @@ class CachedTeacher:
     frame: Stack
 
     def outputs(self, plan: StepPlan, micro_batch: MicroBatch, view: str) -> Trace:
-        """The outputs on a view of a micro-batch: those read for it, or of the live teacher."""
+        """Return the outputs on a view of a micro-batch, from its cached outputs or the live teacher."""
         mask = micro_batch.batch.teacher_inputs["attention_mask"]
         if view == "plain" and micro_batch.cached is not None:
             return trace_of(micro_batch.cached, self.frame, mask)
@@ -43,9 +43,9 @@ class CachedTeacher:
         return self.live.outputs(plan, micro_batch, view)
 
     def read(self, batch: Batch, needs: Needs) -> dict[CachedArray, Tensor] | None:
-        """The rows of each layer that is needed, and logits, if they are cached; texts are padded as the batch is.
+        """Read the logits and the rows of each needed layer; None if any are not cached.
 
-        Tokens are [batch, padded length, width], anything else is [batch, width].
+        Token rows are [batch, padded length, width], padded as the batch is; all others are [batch, width].
         """
         if not self.contents.covers(needs):
             return None
@@ -75,7 +75,7 @@ class CachedTeacher:
         return found
 
     def _pooled(self, layers: list[int], places: Indices) -> dict[CachedArray, Tensor]:
-        """The first or mean token of these layers."""
+        """Read the first-token or mean states of these layers."""
         pooled = self.contents.pooled
         if pooled is None or not layers:
             return {}
@@ -85,7 +85,7 @@ class CachedTeacher:
         return {CachedArray(pooled.kind, layer): values for layer, values in zip(layers, found, strict=True)}
 
     def _tokens(self, arrays: list[CachedArray], index: Indices, longest: int) -> dict[CachedArray, Tensor]:
-        """The tokens of these arrays."""
+        """Read the token rows of these arrays."""
         starts, lengths, found = self.order.starts[index], self.order.lengths[index], {}
         for array in arrays:
             rows = self.rows[array]

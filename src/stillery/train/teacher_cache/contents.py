@@ -1,4 +1,4 @@
-"""The teacher's outputs that a stage needs, as arrays to cache: a row for each example, or for each of its tokens."""
+"""The cached arrays of teacher outputs that a stage needs, with a row per example or per token."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 LOGITS = ("logits", "token_logits")
-"""The predictions: a row for each example, or for each token of a model that classifies tokens."""
+"""The kinds of logits: with a row per example, or per token for token classification."""
 
 _STATES_OF_TOKENS = ("hidden", "query", "key", "value")
 _POOLED = ("first", "mean")
@@ -38,12 +38,12 @@ _POOLED = ("first", "mean")
 
 @dataclass(frozen=True, order=True)
 class CachedArray:
-    """One array of the teacher cache: logits, the feature, or states, queries, keys or values of a layer's tokens.
+    """An array of the teacher cache: logits, feature, or hidden states, queries, keys or values of a layer's tokens.
 
-    Logits have a row for each example, `token_logits` one for each token.
+    `logits` have a row per example, `token_logits` one per token.
 
-    States of the first token alone (`first`), or the mean of the real ones (`mean`), are cached of all layers side by
-    side, the embedding output first: so methods that choose other layers, or draw them, find them too.
+    States of the first token (`first`), or means over real tokens (`mean`), are cached for all layers side by side, the
+    embedding output first, so that methods that choose or draw other layers can use them too.
     """
 
     kind: Literal["logits", "token_logits", "feature", "first", "mean", "hidden", "query", "key", "value"]
@@ -51,17 +51,17 @@ class CachedArray:
 
     @property
     def of_tokens(self) -> bool:
-        """Whether it has a row for each token, and not for each example."""
+        """Whether it has a row per token instead of per example."""
         return self.of_token_states or self.kind == "token_logits"
 
     @property
     def of_token_states(self) -> bool:
-        """Whether it has something of a layer for each token."""
+        """Whether it has a row of a layer's outputs per token."""
         return self.kind in _STATES_OF_TOKENS
 
     @property
     def pooled(self) -> bool:
-        """Whether it has a row for each example that holds all layers."""
+        """Whether it has a row per example with the states of all layers."""
         return self.kind in _POOLED
 
     def __str__(self) -> str:
@@ -74,10 +74,10 @@ class CachedArray:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheContents:
-    """The arrays of a stage, and the layers' outputs they stand for.
+    """The cached arrays of a stage, and the layers' outputs they cover.
 
     Where none of them is `of_token_states`, a layer is restored as a text of one token, whose first or mean state is
-    then the cached row, bit for bit.
+    bit-identical to the cached row.
     """
 
     arrays: frozenset[CachedArray]
@@ -85,28 +85,28 @@ class CacheContents:
 
     @property
     def attends(self) -> bool:
-        """Whether it holds more than states: queries, keys or values of attention."""
+        """Whether it includes queries, keys or values of attention."""
         return any(array.kind in ("query", "key", "value") for array in self.arrays)
 
     @property
     def pooled(self) -> CachedArray | None:
-        """The array with a row of all layers, for layers that no array of tokens covers."""
+        """The array with rows of all layers, for layers without an array of tokens."""
         return next((array for array in self.arrays if array.pooled), None)
 
     def covers(self, needs: Needs) -> bool:
-        """Whether everything needed is in it."""
+        """Return whether it includes all needed outputs."""
         return layers_in(needs) <= self.layers
 
 
 def layers_in(needs: Needs) -> set[tuple[str, int]]:
-    """The needed outputs and their layers, of a model of one stack."""
+    """The needed outputs as (name, layer), for a model with one stack."""
     return {(name, layer) for wanted in needs.values() for name, layers in wanted.layers.items() for layer in layers}
 
 
 def contents_of(plans: Sequence[StepPlan], *, by_token: bool = False) -> CacheContents | str:
-    """The arrays that steps of one stage with these plans need on plain examples, or why they cannot be cached.
+    """Return the arrays that a stage with these plans needs on plain examples, or why they cannot be cached.
 
-    `by_token` says whether there are predictions for each token.
+    `by_token` is true for a model with predictions per token.
     """
     stage = plans[0].stage
     states: dict[int, set[str]] = {}
@@ -136,7 +136,7 @@ def contents_of(plans: Sequence[StepPlan], *, by_token: bool = False) -> CacheCo
 
 
 def _state_arrays(states: Mapping[int, set[str]], others: bool) -> set[CachedArray]:
-    """The arrays of states, by layer and the tokens that are compared: a row per example wherever that is enough."""
+    """The arrays of hidden states, by layer and the tokens that are compared: with a row per example if possible."""
     every: set[str] = set().union(*states.values())
     if not others and every == {"mean"}:
         return {CachedArray("mean")}
@@ -147,7 +147,7 @@ def _state_arrays(states: Mapping[int, set[str]], others: bool) -> set[CachedArr
 
 
 def wanted_for(arrays: Iterable[CachedArray], depth: int) -> Wanted:
-    """What a teacher of so many layers must output for these arrays."""
+    """Return the outputs that a teacher with `depth` layers must keep for these arrays."""
     layers: dict[str, set[int]] = {}
     first = True
     for array in arrays:
@@ -160,19 +160,19 @@ def wanted_for(arrays: Iterable[CachedArray], depth: int) -> Wanted:
 
 
 def shortened(arrays: Iterable[CachedArray], mask: Tensor) -> Callable[[Tensor], Tensor] | None:
-    """Reduces a state [batch, tokens, width] to the [batch, width] these arrays need; None where they need all of it.
+    """Return a function that reduces states [batch, tokens, width] to [batch, width]; None if all tokens are needed.
 
-    States of all layers together may be larger than everything else a teacher holds while it runs.
+    The full states of all layers may be larger than everything else in a teacher's forward pass.
     """
     kinds = {array.kind for array in arrays if array.pooled or array.kind == "hidden"}
     if kinds == {"first"}:
-        # A copy, or it would keep the whole state.
+        # A copy, because a view would keep the full state in memory.
         return lambda states: states[:, 0].clone()
     return partial(_mean, represent.real(mask, torch.float32)) if kinds == {"mean"} else None
 
 
 def array_rows(array: CachedArray, trace: Trace) -> Tensor:
-    """The rows of one array from the teacher's outputs on a batch: a row per example, or per real token, in order.
+    """Return an array's rows from the teacher's outputs on a batch: one per example, or per real token, in order.
 
     States may be `shortened`.
     """
@@ -201,7 +201,7 @@ def _mean(real: tuple[Tensor, Tensor], states: Tensor) -> Tensor:
 
 
 def frame_of(stack: Stack) -> Stack:
-    """A stack without outputs: its sizes, and how it computes attention scores."""
+    """Return a copy of a stack without outputs: its sizes and its attention settings."""
     return Stack(
         hidden={}, mask=stack.mask[:0], heads=stack.heads, depth=stack.depth, key_heads=stack.key_heads,
         scale=stack.scale, causal=stack.causal,
@@ -209,14 +209,14 @@ def frame_of(stack: Stack) -> Stack:
 
 
 def trace_of(cached: Mapping[CachedArray, Tensor], frame: Stack, mask: Tensor) -> Trace:
-    """The trace of a batch from its cached rows; those of tokens are padded as the `mask` [batch, tokens] is."""
+    """Return the trace of a batch from its cached rows; token rows are padded as the `mask` [batch, tokens] is."""
     whole = any(array.of_token_states for array in cached)
     layers: dict[str, dict[int, Tensor]] = {"hidden": {}}
     for array, values in cached.items():
         if array.kind not in LOGITS:
             need = "hidden" if array.pooled else array.kind
             layers.setdefault(need, {})[array.layer] = values.unsqueeze(1) if array.pooled else values
-    # The first token of a text is real, and so is the one token that stands for a text.
+    # The first token of a text is real, and so is the one token that represents a text.
     stack = replace(frame, mask=mask if whole else mask[:, :1], **layers)  # type: ignore[arg-type]
     logits = next((values for array, values in cached.items() if array.kind in LOGITS), None)
     return Trace(logits=logits if logits is not None else torch.empty(len(mask), 0, device=mask.device), encoder=stack)

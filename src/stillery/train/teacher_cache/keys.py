@@ -1,4 +1,4 @@
-"""The names of the teacher cache's arrays: a hash of everything an array depends on."""
+"""The keys of the teacher cache's arrays: hashes of everything an array depends on."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ FORMAT = 3
 
 
 def weight_fingerprints(teacher: LiveTeacher) -> dict[bool, str]:
-    """Fingerprints of all weights (True) and of the layers' weights (False): a head may be new in every run."""
+    """Fingerprints of all weights (True) and of those below the head (False), which may be new in every run."""
     model: PreTrainedModel = teacher.model
     base, digests = model.base_model, weight_digests(teacher.host_weights or model.state_dict())
     prefix = "" if base is model else f"{model.base_model_prefix}."
@@ -40,7 +40,7 @@ def weight_fingerprints(teacher: LiveTeacher) -> dict[bool, str]:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ArrayKeys:
-    """The keys of one teacher's arrays on one training split; `weights` are its fingerprints."""
+    """The keys of one teacher's arrays on one training split; `weights` are the fingerprints of its weights."""
 
     teacher: LiveTeacher
     data: EncoderData
@@ -57,14 +57,14 @@ class ArrayKeys:
             "teacher": self.weights[whole],
             "what": [array.kind, array.layer],
             "dtype": dtype_of(array, self.dtype),
-            # A last layer that computes one token alone rounds differently.
+            # A last layer that computes only one token rounds differently.
             "first_of_last": self.wanted.first_of_last and array.kind in ("first", *FROM_LAST_STATE),
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True, default=str).encode()).hexdigest()
 
     @cached_property
     def _base(self) -> dict[str, Any]:
-        """What all arrays depend on."""
+        """The parts of the key that all arrays share."""
         tokens, digest = self.data.tokens, hashlib.sha256()
         hash_columns(digest, pa.array(self.data.ids, type=pa.large_string()))
         for values in (tokens.offsets, tokens.flat, tokens.types):

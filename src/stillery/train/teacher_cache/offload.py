@@ -1,4 +1,4 @@
-"""Offload the teacher while its outputs come from the cache."""
+"""Offloading of teachers whose outputs are read from the cache."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _ALIGNED = 64
 def idle_teachers_offloaded(
     teachers: Mapping[int, Teacher | None], objective: Objective, accelerator: Accelerator, folder: Path
 ) -> Iterator[None]:
-    """Keep teachers that do not run off the accelerator; on a CPU their weights go to a file in `folder`."""
+    """Inside the block keep idle teachers off the accelerator; on a CPU their weights go to a file in `folder`."""
     present: dict[LiveTeacher, None] = {}
     running: list[LiveTeacher] = []
     for stage, teacher in teachers.items():
@@ -49,7 +49,7 @@ def idle_teachers_offloaded(
             offload_to_host(teacher, trained)
     if idle and accelerator.device.type == "cuda":
         free_workspaces()
-        # The buffers that a cache was filled through, pinned memory too, stay with the process otherwise.
+        # Otherwise the process keeps the buffers used to fill the cache, including pinned memory.
         free_cached()
     try:
         yield
@@ -59,9 +59,9 @@ def idle_teachers_offloaded(
 
 
 def offload_to_host(teacher: LiveTeacher, but: Collection[int] = ()) -> None:
-    """Move a teacher's weights off the accelerator; those still in the host's memory need not be copied.
+    """Move a teacher's weights off the accelerator; those still in host memory are not copied.
 
-    `but` are ids of parameters that stay: a student may share some.
+    `but` are the ids of parameters to leave, which a student may share.
     """
     model = teacher.model
     for name, weight in {**model.state_dict(keep_vars=True), **dict(model.named_buffers())}.items():
@@ -70,9 +70,9 @@ def offload_to_host(teacher: LiveTeacher, but: Collection[int] = ()) -> None:
 
 
 def offload_to_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -> None:
-    """Map a model's weights from a file, so that they take memory only when it runs; `but` are ids that stay.
+    """Memory-map a model's weights from a file, so that they use memory only when it runs; `but` are ids to leave.
 
-    The file has no name, so nothing is left of it when the process ends.
+    The file is unnamed, so it disappears when the process ends.
     """
     places, end = [], 0
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -86,7 +86,7 @@ def offload_to_disk(model: nn.Module, folder: Path, but: Collection[int] = ()) -
         file.flush()
         if not places:
             return
-        # A changed weight changes in memory alone.
+        # Copy-on-write: changed weights change in memory only.
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
     for parameter, start in places:
         values = torch.frombuffer(mapped, dtype=parameter.dtype, count=parameter.numel(), offset=start)

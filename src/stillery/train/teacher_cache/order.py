@@ -1,4 +1,4 @@
-"""The order in which the teacher cache is filled, and where in it each example is."""
+"""The order in which the teacher cache is filled, and the position of each example in it."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Indices = NDArray[np.int64]
 
 
 class FillOrder:
-    """Longest examples first, in blocks of `size`; a batch of one holds at most so many tokens, padding included.
+    """Longest examples first, in blocks of `size`; a batch within a block has at most `tokens` tokens, with padding.
 
-    A filling that is killed goes on at its last block. Where lengths are rounded up to a multiple of `pad_to`, so that
-    few are different, numbers of examples are few too: shapes of batches repeat, and a GPU can replay them.
+    Killed filling resumes at its last block. Where lengths are rounded up to a multiple of `pad_to`, batch sizes are
+    powers of two: batch shapes repeat, and a GPU can replay them.
     """
 
     def __init__(self, lengths: Indices, tokens: int, size: int, pad_to: int = 1) -> None:
@@ -29,7 +29,7 @@ class FillOrder:
 
     @property
     def rule(self) -> list[int]:
-        """What decides, besides their lengths, which examples share a batch."""
+        """The parameters that determine, with the lengths, which examples share a batch."""
         return [self.size, self.tokens, *([self.pad_to] if self.pad_to > 1 else [])]
 
     def block(self, number: int) -> Indices:
@@ -43,7 +43,7 @@ class FillOrder:
             longest = -(-max(1, int(self.lengths[left[0]])) // self.pad_to) * self.pad_to
             size = max(1, self.tokens // longest)
             if self.pad_to > 1:
-                # A power of two, so that as many as possible fill a block.
+                # A power of two, so that batches fill a block evenly.
                 size = 1 << size.bit_length() - 1
             found.append(left[:size])
             left = left[size:]

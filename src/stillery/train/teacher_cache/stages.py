@@ -1,4 +1,4 @@
-"""Which stages of a run read their teacher's outputs from the cache, decided before the first step and printed."""
+"""The decision, before the first step, which stages of a run read their teacher's outputs from the cache."""
 
 from __future__ import annotations
 
@@ -30,15 +30,15 @@ __all__ = ["CacheChoice", "CacheUse", "StageTeachers", "stage_teachers"]
 
 
 def _ignore(stages: Sequence[int]) -> None:
-    """Do nothing with a decision."""
+    """Ignore the decision."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class CacheUse:
-    """Whether stages read their teacher's outputs from disk.
+    """The settings of the teacher cache in a run.
 
-    `stages` are those that did in the run that this one repeats, counted from 0: then nothing is measured, as times may
-    be others now. `on_decision` is given the stages that do, before the first step.
+    When a run is repeated, `stages` are those that read the cache in the original, counted from 0: then nothing is
+    measured, as timings may differ now. `on_decision` is called before the first step with the stages that read it.
     """
 
     settings: Storing
@@ -48,7 +48,7 @@ class CacheUse:
 
 @dataclass(frozen=True, kw_only=True)
 class CacheChoice:
-    """Whether stages read from the cache, and why; its size and number format."""
+    """The decision whether stages read the cache, its reason, and the cache's size and number format."""
 
     stages: list[str]
     used: bool
@@ -59,14 +59,14 @@ class CacheChoice:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class StageTeachers:
-    """The teacher of each stage that is left, how that was chosen, and the seconds it took, filling included."""
+    """The teacher of each remaining stage, the decisions, and the seconds they took, including filling."""
 
     teachers: dict[int, Teacher | None]
     choices: list[CacheChoice] = field(default_factory=list)
     seconds: float = 0.0
 
     def noted(self, progress: Progress) -> Progress:
-        """The progress of a run with this in it; the choice of a resumed run stands."""
+        """Return the progress with these seconds and decisions added; a resumed run keeps its decisions."""
         progress = progress.after(
             seconds=progress.seconds + self.seconds, store_seconds=progress.store_seconds + self.seconds
         )
@@ -77,7 +77,7 @@ class StageTeachers:
 
 
 Planned = tuple[StageSpan, CacheContents]
-"""A stage and the arrays it needs."""
+"""A stage and the arrays that it needs."""
 
 
 def stage_teachers(
@@ -91,10 +91,10 @@ def stage_teachers(
     before: Sequence[int] | None = None,
     run: str = "",
 ) -> StageTeachers:
-    """The teacher of each stage that is left: one that reads the cache where that is possible, asked for and worth it.
+    """Return the teacher of each remaining stage: one that reads the cache where possible, enabled and worthwhile.
 
-    The run is at this `step`. `before` are the stages that read the cache before a resumed run stopped: it goes on as
-    it began. `run` names this run to others that wait for it.
+    The run is at this `step`. `before` are the stages that read the cache before a resumed run stopped, which it keeps.
+    `run` identifies this run to others that wait for it.
     """
     began = time.perf_counter()
     teachers: dict[int, Teacher | None] = {span.stage: span.teacher for span in spans}
@@ -132,7 +132,7 @@ def stage_teachers(
 
 
 def _refuse_another_way(before: Sequence[int] | None, why: str) -> None:
-    """Refuse to resume without the cache a run that has read from it: it would end with other bits."""
+    """Raise UserError if a resumed run that has read the cache cannot, since its result would change."""
     if before is not None:
         raise UserError(
             f"so far this run has read from the teacher cache, which is not possible now: {why}; make it possible and "
@@ -141,7 +141,7 @@ def _refuse_another_way(before: Sequence[int] | None, why: str) -> None:
 
 
 def _contents(span: StageSpan, objective: Objective, use: CacheUse, *, resumed: bool) -> CacheContents | str:
-    """The arrays that a stage needs, or why it cannot read the cache."""
+    """Return the arrays that a stage needs, or why it cannot read the cache."""
     stage = objective.stages[span.stage]
     if find_cache() is None:
         return "the cache folder is turned off (STILLERY_CACHE=off)"
@@ -163,7 +163,7 @@ def _contents(span: StageSpan, objective: Objective, use: CacheUse, *, resumed: 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Filling:
-    """Decides whether stages with one teacher and one training split read the cache, and fills it if so."""
+    """Decides whether stages with the same teacher and training split read the cache, and fills it if so."""
 
     planned: Mapping[int, Planned]
     settings: Storing
@@ -174,7 +174,7 @@ class _Filling:
     names: list[str]
 
     def __call__(self, cache: Cache, run: str) -> tuple[TeacherCache, CacheChoice]:
-        """The cache of these stages, filled where it is used, and the choice."""
+        """Return the cache of these stages, filled if it is used, and the decision."""
         span = next(iter(self.planned.values()))[0]
         assert span.teacher is not None and isinstance(span.data, EncoderData)
         arrays = frozenset[CachedArray]().union(*(contents.arrays for _, contents in self.planned.values()))
@@ -200,7 +200,7 @@ class _Filling:
         return found, CacheChoice(stages=self.names, used=used, why=why, bytes=found.bytes, dtype=dtype)
 
     def _decide(self, found: TeacherCache, limit: int) -> tuple[bool, str]:
-        """Whether to use the cache, and why."""
+        """Return whether to use the cache, and why."""
         if found.more_than_keys:
             return False, "this family's attention is more than queries and keys"
         if found.bytes > limit:
@@ -218,7 +218,7 @@ class _Filling:
             return False, "no example is seen twice"
         seconds = teacher_seconds(found.teacher, found.data, found.needs, self.batch_size, self.accelerator)
         speed = disk_speed(folder)
-        # After filling or checking, it stays in the system's memory if it is not most of that.
+        # After filling or checking, the system keeps it in memory unless it takes most of that.
         again = speed.read_again if 2 * found.bytes < memory_bytes() else speed.read
         filling = seconds * share * examples + missing / speed.write
         reading = (found.bytes - missing) / speed.read + found.bytes / examples * seen / again

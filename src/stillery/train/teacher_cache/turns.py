@@ -1,7 +1,7 @@
-"""Runs that share a teacher cache take turns at filling its arrays, and none waits for one that makes no progress.
+"""Locks ("turns") with which runs share the filling of a teacher cache, without waiting for stalled runs.
 
-A run takes every turn that is free, fills those arrays, releases the turns, and only then waits for the others. So a
-run that waits holds no turn that another waits for.
+A run takes every free turn, fills those arrays, releases the turns, and only then waits for the others. So a waiting
+run holds no turn that another waits for, and deadlock is impossible.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ __all__ = ["Turns", "Waiting"]
 _POLL_SECONDS = 0.1
 # Where more time passes between two polls, the waiting process itself was stopped.
 _MOST_SECONDS = 1.0
-# A shorter wait is not worth a line.
+# Shorter waits are not reported.
 _SAY_SECONDS = 1.0
 
 
 class Turns:
-    """The turns of a process at the arrays of a cache; all are released at the end of the block."""
+    """The turns of a process for the arrays of a cache; all are released at the end of the block."""
 
     def __init__(self, folders: Mapping[CachedArray, Path], about: str) -> None:
         self._turns = {array: Turn(folder, about) for array, folder in folders.items()}
@@ -41,13 +41,13 @@ class Turns:
         self.release()
 
     def take(self, arrays: Collection[CachedArray]) -> None:
-        """Take the turns at these arrays that no other process has."""
+        """Take the turns for these arrays that no other process holds."""
         for array in sorted(arrays):
             if array not in self.taken and self._turns[array].take():
                 self.taken.append(array)
 
     def moved(self) -> None:
-        """Tell waiting processes that the work goes on."""
+        """Signal progress to waiting processes."""
         for array in self.taken:
             self._turns[array].moved()
 
@@ -58,13 +58,13 @@ class Turns:
         self.taken.clear()
 
     def of(self, arrays: Collection[CachedArray]) -> dict[str, Turn]:
-        """The turns at these arrays, by the arrays' names."""
+        """The turns for these arrays, by the arrays' names."""
         return {str(array): self._turns[array] for array in sorted(arrays)}
 
 
 @dataclass
 class _Standstill:
-    """The last move of a process that is waited for, and the seconds since it was seen."""
+    """The last progress signal of a process being waited for, and the seconds since it was seen."""
 
     move: object
     seconds: float = 0.0
@@ -72,7 +72,7 @@ class _Standstill:
 
 @dataclass(kw_only=True)
 class Waiting:
-    """Waits for other processes while they work: at most so many `seconds` without progress. `aloud` reports it."""
+    """Waits for other processes, at most `seconds` without progress; with `aloud` the wait is reported."""
 
     seconds: float
     aloud: bool = True
@@ -82,7 +82,7 @@ class Waiting:
     _said: str = field(default="", init=False)
 
     def a_moment(self, turns: Mapping[str, Turn]) -> str | None:
-        """Wait a moment for the holders of these turns, by array name; the reason, where one makes no progress."""
+        """Wait briefly for the holders of these turns, by array name; return a reason if one makes no progress."""
         now = time.monotonic()
         passed = min(now - self._polled, _MOST_SECONDS) if self._polled is not None else 0.0
         self._polled, self._waited = now, self._waited + passed
@@ -105,7 +105,7 @@ class Waiting:
 
 
 def _who(names: Collection[str], turns: Mapping[str, Turn]) -> str:
-    """The holders of these turns, each with its arrays."""
+    """Format the holders of these turns, each with its arrays."""
     having: dict[str, list[str]] = {}
     for name in names:
         having.setdefault(turns[name].holder(), []).append(name)

@@ -1,4 +1,4 @@
-"""Whether the teacher cache saves time: measured, not guessed."""
+"""Measured estimate of the time that the teacher cache saves."""
 
 from __future__ import annotations
 
@@ -23,21 +23,21 @@ __all__ = ["DiskSpeed", "Estimate", "disk_speed", "memory_bytes", "teacher_secon
 
 _TRIAL_BYTES = 1 << 24
 _TRIAL_SECONDS = 1.0
-# Less is not worth the space on the disk.
+# Smaller savings do not justify the disk space.
 _LEAST_SECONDS = 2.0
 _LEAST_SHARE = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Estimate:
-    """Seconds the teacher would run in the rest of the run, and seconds of filling and reading a cache instead."""
+    """Seconds that the teacher would take in the rest of the run, and seconds for filling and reading a cache."""
 
     live: float
     stored: float
 
     @property
     def worth_it(self) -> bool:
-        """Whether enough is saved."""
+        """Whether the cache saves enough time."""
         return self.live - self.stored > max(_LEAST_SECONDS, _LEAST_SHARE * self.live)
 
     def __str__(self) -> str:
@@ -48,7 +48,7 @@ class Estimate:
 
 @dataclass(frozen=True, kw_only=True)
 class DiskSpeed:
-    """Bytes a second of writing to a folder, reading from its disk, and reading again from the system's memory."""
+    """Bytes per second for writing to a folder, reading from its disk, and rereading from the system's memory."""
 
     write: float
     read: float
@@ -58,9 +58,9 @@ class DiskSpeed:
 def teacher_seconds(
     teacher: LiveTeacher, data: Trainable, needs: Needs, batch_size: int, accelerator: Accelerator
 ) -> float:
-    """Seconds a teacher takes for an example, over a few batches of all lengths."""
+    """Measure a teacher's seconds per example, over a few batches of various lengths."""
     batches = in_order(data.lengths, batch_size)
-    # The middle first: should time run out, it says most.
+    # Middle lengths first, the most informative ones if time runs out.
     places = np.linspace(0, len(batches) - 1, min(len(batches), 5)).astype(int)
     chosen = [batches[place] for place in sorted(places, key=lambda place: abs(place - len(batches) // 2))]
 
@@ -73,7 +73,7 @@ def teacher_seconds(
             torch.cuda.synchronize(accelerator.device)
         return time.perf_counter() - began
 
-    # The first call loads what later ones use.
+    # The first call is a warm-up.
     spent, examples = seconds_of(batches[-1]), 0
     seconds = 0.0
     for index in chosen:
@@ -85,7 +85,7 @@ def teacher_seconds(
 
 
 def disk_speed(folder: Path) -> DiskSpeed:
-    """The speed of writing a small file to the disk and reading it back; the file is removed again."""
+    """Measure the speed of writing a small temporary file and reading it back."""
     folder.mkdir(parents=True, exist_ok=True)
     content = os.urandom(_TRIAL_BYTES)
     with tempfile.TemporaryFile(dir=folder) as file:
@@ -101,7 +101,7 @@ def disk_speed(folder: Path) -> DiskSpeed:
 
         writing = _timed(write)
         with suppress(AttributeError, OSError):
-            # Otherwise what was just written would be read from memory.
+            # Otherwise the file would be read from memory.
             os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
         return DiskSpeed(
             write=_TRIAL_BYTES / writing, read=_TRIAL_BYTES / _timed(read), read_again=_TRIAL_BYTES / _timed(read)
@@ -109,7 +109,7 @@ def disk_speed(folder: Path) -> DiskSpeed:
 
 
 def memory_bytes() -> int:
-    """The machine's memory, 0 where it is not known."""
+    """The machine's memory in bytes, 0 if unknown."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
