@@ -55,10 +55,10 @@ class Answer(Protocol):
         """Concatenate the answers of a file, and return whether a row may have several."""
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether a test split is skipped because it has no answers, which is not an error."""
+        """Return whether a test split is skipped because it has no answers, which is not an error."""
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether any of the rows has an answer."""
+        """Return whether any of the rows has an answer."""
 
     def attach(
         self, chosen: Mapping[str, Selected], name: str, need: bool

@@ -153,11 +153,11 @@ class LabelAnswers:
             raise UserError(f"{at_rows(table.where, missing)}: {missing_label(table.several)}")
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether there is no label column."""
+        """Return whether there is no label column."""
         return tables[0].answers is None
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether any of the rows has a value in its label columns."""
+        """Return whether any of the rows has a value in its label columns."""
         return any(
             any(label_name(item) is not None for item in _items(table.answers[row]))
             for table, some in rows_by_table(tables, rows)

@@ -98,11 +98,11 @@ class TagAnswers:
         return Tags(lists=lists, lines=np.concatenate(lines) if lines else None), False
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether there is no tag column."""
+        """Return whether there is no tag column."""
         return tables[0].answers is None
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether there is a tag column, in which every word has a tag."""
+        """Return whether there is a tag column, in which every word has a tag."""
         return not self.left_out(tables)
 
     def attach(self, chosen: Mapping[str, Selected], name: str, need: bool) -> tuple[dict[str, Examples], Labels]:

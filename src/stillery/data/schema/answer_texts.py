@@ -83,11 +83,11 @@ class TextAnswers:
             _refuse_empty([table], rows)
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether no row has a target."""
+        """Return whether no row has a target."""
         return not self.found(tables)
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether any of the rows has targets, none of them empty."""
+        """Return whether any of the rows has targets, none of them empty."""
         pieces = rows_by_table(tables, rows)
         counts = [(len(table.ids) if some is None else len(some), _without(table, some)) for table, some in pieces]
         return any(count > len(empty) for count, empty in counts)

@@ -165,7 +165,7 @@ def _read(folder: Folder, schema: Schema, need: bool) -> dict[str, list[Table]]:
 
 
 def _unanswered(tables: Sequence[Table], schema: Schema) -> bool:
-    """Whether a test split has no answers; if empty rows are skipped, its answer column may be empty."""
+    """Return whether a test split has no answers; if empty rows are skipped, its answer column may be empty."""
     answer = schema.answer
     return answer.left_out(tables) or (schema.skip_empty and not answer.found(tables))
 

@@ -68,7 +68,7 @@ class Role:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """How a kind of model reads files: the roles of its inputs, its kind of answer, and the columns named by the user.
+    """The file schema of a kind of model: the roles of its inputs, its kind of answer, and the columns the user named.
 
     `partners` are usual combinations of names for all inputs; `asked` has column names by role. A named column is used
     alone: with a named text there is no second text unless it is named too. `encoding` is that of text files, by

@@ -114,7 +114,7 @@ def _holds_lists(kind: pa.DataType) -> bool:
 
 
 def _something_is_missing(lists: pa.Array) -> bool:
-    """Whether any list, or any string in one, is missing or empty."""
+    """Return whether any list, or any string in one, is missing or empty."""
     sizes = pc.fill_null(pc.list_value_length(lists), 0)
     values = lists.flatten()
     blank = pc.equal(pc.utf8_trim(pc.fill_null(values, ""), " "), "")

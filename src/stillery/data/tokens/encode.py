@@ -117,7 +117,7 @@ def _joined(chunks: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 
 def _was_cut(encode: Encode, encoded: BatchEncoding, texts: list[str], pairs: list[str] | None, row: int) -> bool:
-    """Whether an example at the length limit was truncated."""
+    """Return whether an example at the length limit was truncated."""
     if encoded.encodings is not None:
         return bool(encoded.encodings[row].overflowing)
     whole = encode([texts[row]], None if pairs is None else [pairs[row]], None)
