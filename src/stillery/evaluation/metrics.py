@@ -116,7 +116,7 @@ def agreement(logits: NDArray[Any], teacher_logits: NDArray[Any], labels: Labels
 
 
 def majority_collapse(logits: NDArray[Any], labels: Labels) -> bool:
-    """Whether the model predicts the same class (or the same labels, or the same value) for every example."""
+    """Return whether the model predicts the same class (or the same labels, or the same value) for every example."""
     guess = predicted(logits, labels)
     return len(guess) > 0 and bool((guess == guess[0]).all())
 

@@ -33,7 +33,7 @@ class _Columns:
     read: str | None = None
 
     def in_file(self, names: set[str]) -> bool:
-        """Whether a file with these column names was written by this kind of model."""
+        """Return whether a file with these column names was written by this kind of model."""
         return {"id", self.given, self.read or self.right} <= names
 
 

@@ -109,7 +109,7 @@ def _blank(line: str) -> bool:
 
 
 def _says_something(fields: Sequence[str]) -> bool:
-    """Whether fields that begin with `#` look like a CoNLL-U comment: `# name = value`, `# newdoc`, `# newpar`."""
+    """Return whether fields starting with `#` look like a CoNLL-U comment: `# name = value`, `# newdoc`, `# newpar`."""
     return fields[0] == "#" and (fields[1:2] in (["newdoc"], ["newpar"]) or fields[2:3] == ["="])
 
 
@@ -163,7 +163,7 @@ class _Sentences:
         return batch
 
     def _is_comment(self, line: str, fields: Sequence[str]) -> bool:
-        """Whether a line before the first token of a sentence is a comment, and certainly not the token `#`."""
+        """Return whether a line before the first token of a sentence is a comment, and certainly not the token `#`."""
         if not line.startswith("#"):
             return False
         if self.shape.tabs:

@@ -1,1 +1,1 @@
-"""What a file holds: columns and their roles, labels, splits, examples."""
+"""Contents of data files: column roles, labels, splits and examples."""

@@ -1,4 +1,4 @@
-"""What one kind of answer has to say: how it is read from files and put beside the inputs."""
+"""Protocol of a kind of answer (labels, texts or tags): how it is read from files and attached to examples."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from stillery.data.schema.table import Table
 __all__ = ["Answer", "Rows", "Selected", "kept_rows", "rows_by_table"]
 
 Rows = NDArray[np.int64] | None
-"""Which rows of all files together, counted from 0, ascending; None is all of them."""
+"""Row indices over all files together, from 0 and ascending; None is all rows."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Selected:
-    """A split before it has its answers: the files it is from, which of their rows, and its examples.
+    """A split before its answers are attached: its files, its rows of them, and its examples.
 
-    `files` is the split whose files they are: without a dev file, dev is some rows of train. `answered` says whether
-    the split is to have answers.
+    `files` names the split that the files belong to: without a dev file, dev is some rows of train. `answered` is
+    whether the split needs answers.
     """
 
     files: str
@@ -46,32 +46,32 @@ class Answer(Protocol):
 
     @property
     def plural(self) -> str:
-        """What errors call the answers of a file."""
+        """The word for the answers of a file in errors."""
 
     def read(self, batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> Any:
-        """The answers of some rows of a file, of which `before` were read already."""
+        """Read the answers of a batch of rows; `before` is the number of rows already read."""
 
     def joined(self, pieces: Sequence[Any], columns: Columns, where: str) -> tuple[Any, bool]:
-        """The answers of a whole file, and whether a row may have several."""
+        """Concatenate the answers of a file, and return whether a row may have several."""
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether a test split is left out because it has no answers, which is no error."""
+        """Return whether a test split is skipped because it has no answers, which is not an error."""
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether any of the rows has an answer."""
+        """Return whether any of the rows has an answer."""
 
     def attach(
         self, chosen: Mapping[str, Selected], name: str, need: bool
     ) -> tuple[dict[str, Examples], Labels | None]:
-        """The examples of each split with their answers, and the labels they are in; all errors are reported together.
+        """Attach the answers to the examples of each split, and return the label space; errors are reported together.
 
-        `name` calls the data set. Without `need` only answers of rows that are to have them may be refused. In `train`
-        they are what is learnt.
+        `name` is the name of the data set. Without `need`, only answers of rows that need them are validated. Those of
+        `train` are training targets.
         """
 
 
 def rows_by_table(tables: Sequence[Table], rows: Rows) -> list[tuple[Table, NDArray[np.int64] | None]]:
-    """Each table with the rows of it that are asked for, counted from its own first."""
+    """Each table with its selected rows, counted from its own first row."""
     if rows is None:
         return [(table, None) for table in tables]
     ends = np.cumsum([len(table.ids) for table in tables])
@@ -80,7 +80,7 @@ def rows_by_table(tables: Sequence[Table], rows: Rows) -> list[tuple[Table, NDAr
 
 
 def kept_rows(tables: Sequence[Table]) -> Rows:
-    """The rows of all tables together that are not left out; None is all of them."""
+    """The rows of all tables together that are not skipped; None is all of them."""
     if all(table.kept is None for table in tables):
         return None
     starts = np.cumsum([0, *(len(table.ids) for table in tables)])

@@ -71,9 +71,9 @@ def classification(
     encoding: str | None = None,
     skip_empty: bool = False,
 ) -> Schema:
-    """How files of labelled texts are read: columns may be named, `labels` are a model's; None is inferred.
+    """Return the schema of files of labelled texts: column names, a model's `labels`, ...; None is inferred.
 
-    One parameter for each option of the command line about such files.
+    The parameters correspond to the command line options for such files.
     """
     return Schema(
         inputs=(TEXT, TEXT_PAIR),
@@ -89,10 +89,10 @@ def classification(
 
 @dataclass(frozen=True, kw_only=True)
 class LabelAnswers:
-    """Labels, kept as a file writes them until it is known which classes there are.
+    """Label answers, kept as written in the file until the classes are known.
 
-    `labels` are the classes to encode with, None to infer them with `regression`, `multi` and its `separator`. Files
-    have the names on the left of `renamed` for those on the right.
+    `labels` are the classes to encode with; None infers them with `regression`, `multi` and its `separator`. `renamed`
+    maps names in files to names of classes.
     """
 
     labels: Labels | None = None
@@ -105,7 +105,7 @@ class LabelAnswers:
     plural: ClassVar[str] = "labels"
 
     def read(self, batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> list[Any]:
-        """What each row says is its label: a value, a list of them, or the values of the columns of labels."""
+        """Read the label of each row: a value, a list of values, or the values of several label columns."""
         if columns.flags:
             return list(
                 zip(*(scalar_column(batch, name, where, before, "label") for name in columns.flags), strict=True)
@@ -117,7 +117,7 @@ class LabelAnswers:
         return scalar_column(batch, columns[LABEL.name], where, before, "label; choose another with --label")
 
     def joined(self, pieces: Sequence[list[Any]], columns: Columns, where: str) -> tuple[list[Any], bool]:
-        """The values of a file, and whether a text may have several labels."""
+        """Concatenate the values of a file, and return whether a text may have several labels."""
         values = [value for piece in pieces for value in piece]
         if not columns.flags:
             return values, has_lists(values) if self.multi is None else self.multi
@@ -132,7 +132,7 @@ class LabelAnswers:
         if table.columns.flags:
             rows = [row for row, flags in enumerate(table.answers) if all(label_name(flag) is None for flag in flags)]
         else:
-            # Where a text may have several labels, an empty cell is one that has none.
+            # If a text may have several labels, an empty cell is a text without labels.
             rows = [
                 row
                 for row, value in enumerate(table.answers)
@@ -141,7 +141,7 @@ class LabelAnswers:
         return np.array(rows, dtype=np.int64)
 
     def refuse_rows(self, table: Table, rows: Rows) -> None:
-        """Refuse rows whose label is missing or, where the classes are known, none of them."""
+        """Raise UserError for rows whose label is missing or, if the classes are known, not among them."""
         if table.answers is None:
             return
         if self.labels is not None:
@@ -153,11 +153,11 @@ class LabelAnswers:
             raise UserError(f"{at_rows(table.where, missing)}: {missing_label(table.several)}")
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether there is no column of labels."""
+        """Return whether there is no label column."""
         return tables[0].answers is None
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether any of the rows says something in its label columns."""
+        """Return whether any of the rows has a value in its label columns."""
         return any(
             any(label_name(item) is not None for item in _items(table.answers[row]))
             for table, some in rows_by_table(tables, rows)
@@ -166,7 +166,7 @@ class LabelAnswers:
         )
 
     def attach(self, chosen: Mapping[str, Selected], name: str, need: bool) -> tuple[dict[str, Examples], Labels]:
-        """The examples with encoded labels; without `need` of labels only rows are read that are to have them."""
+        """Attach encoded labels to the examples; without `need`, only rows that need a label are encoded."""
         answered = {split: one for split, one in chosen.items() if one.answered}
         labels = self.labels
         if labels is None:
@@ -184,7 +184,7 @@ class LabelAnswers:
         return examples, labels
 
     def _infer(self, tables: Sequence[Table], rows: Rows) -> Labels:
-        """The label space that the files show."""
+        """Infer the label space from the files."""
         where, several, flags = _where(tables), tables[0].several, tables[0].columns.flags
         if several and self.regression:
             raise UserError(f"{where}: a text has several labels here, which cannot be scores; leave --regression out")
@@ -200,7 +200,7 @@ class LabelAnswers:
         return labels
 
     def _refuse_unused(self, labels: Labels, tables: Sequence[Table]) -> None:
-        """Refuse a map of labels, some of which the data has not, which would leave others as they are."""
+        """Raise UserError for a label map with names that are not in the data, as others would stay unmapped."""
         if not self.renamed:
             return
         if labels.regression:
@@ -215,7 +215,7 @@ class LabelAnswers:
             )
 
     def _encode_all(self, answered: Mapping[str, Selected], labels: Labels, need: bool) -> dict[str, NDArray[Any]]:
-        """The labels of each split's files, read once; where they are not needed, only those of the splits' rows."""
+        """Encode the labels of each split's files once; without `need`, only those of the splits' rows."""
         errors = ErrorList()
         encoded: dict[str, NDArray[Any]] = {}
         for files in dict.fromkeys(one.files for one in answered.values()):
@@ -232,7 +232,7 @@ class LabelAnswers:
         return encoded
 
     def _encode(self, tables: Sequence[Table], labels: Labels, rows: Rows) -> NDArray[Any]:
-        """The encoded labels of every row; of those not asked for 0."""
+        """Encode the labels of the given rows; others are 0."""
         errors = ErrorList()
         encoded: list[NDArray[Any]] = []
         for table, some in rows_by_table(tables, rows):
@@ -243,9 +243,9 @@ class LabelAnswers:
         return np.concatenate(encoded)
 
     def _named(self, table: Table, rows: Rows) -> list[Any]:
-        """What each row says is its label, or the names of its labels where it may have several; by the model's names.
+        """The label of each row, or the names of its labels if it may have several, renamed to the model's names.
 
-        Of rows that are not asked for it may be nothing.
+        Rows that are not requested may have None.
         """
         values = self._written(table, rows)
         if not self.renamed:
@@ -258,7 +258,7 @@ class LabelAnswers:
         ]
 
     def _written(self, table: Table, rows: Rows) -> list[Any]:
-        """The same by the names that stand in the file."""
+        """The label or labels of each row by their names in the file."""
         values, some = table.answers or [], _listed(rows)
         if table.columns.flags:
             return sets_of_columns(values, table.columns.flags, table.where, some)
@@ -276,7 +276,7 @@ class LabelAnswers:
         return found
 
     def _refuse_other_kind(self, table: Table, labels: Labels) -> None:
-        """Refuse several labels per text for a model that gives one, and the other way round."""
+        """Raise UserError for several labels per text with a model that predicts one, and vice versa."""
         if table.several and not labels.multi:
             gives = "a score" if labels.regression else "one label per text"
             raise UserError(
@@ -302,7 +302,7 @@ _OTHER_SEPARATOR = "say --label-separator {separator} if it is, or --label-separ
 
 
 def _read_of(one: Selected) -> Rows:
-    """All rows of a split's files that are not left out."""
+    """All rows of a split's files that are not skipped."""
     return kept_rows(one.tables)
 
 

@@ -1,4 +1,4 @@
-"""Answers that are tags: a list of them for each sentence, one for each of its words."""
+"""Answers that are tags: a list for each sentence, with one tag per word."""
 
 from __future__ import annotations
 
@@ -53,20 +53,20 @@ TAGS = Role(
 def tagging(
     text: str | None = None, label: str | None = None, labels: Labels | None = None, *, encoding: str | None = None
 ) -> Schema:
-    """How files of tagged sentences are read: columns may be named, `labels` are a model's tags; None is inferred."""
+    """Return the schema of files of tagged sentences: column names and a model's tags (`labels`); None is inferred."""
     asked = {"tokens": text, "tags": label}
     return Schema(inputs=(TOKENS,), answer=TagAnswers(labels=labels), asked=asked, encoding=encoding)
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tags:
-    """The tags of a file's sentences as it writes them, and of a CoNLL file the line each sentence begins on."""
+    """The tags of a file's sentences as written and, for a CoNLL file, the first line of each sentence."""
 
     lists: pa.Array
     lines: NDArray[np.int64] | None = None
 
     def place(self, where: str, rows: Rows) -> Place:
-        """Places of some of its sentences."""
+        """Return a function that locates the given sentences of the file in errors."""
         whole = place_in(where, None if self.lines is None else self.lines.tolist())
 
         def chosen(row: int, token: int | None = None) -> str:
@@ -77,7 +77,7 @@ class Tags:
 
 @dataclass(frozen=True, kw_only=True)
 class TagAnswers:
-    """Tags, kept as a file writes them until it is known which there are; `labels` are those of a model."""
+    """Tag answers, kept as written in the file until the tag set is known; `labels` are those of a model."""
 
     labels: Labels | None = None
 
@@ -85,28 +85,28 @@ class TagAnswers:
     plural: ClassVar[str] = "tags"
 
     def read(self, batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> Tags:
-        """The tags of each sentence, as many as it has words."""
+        """Read the tags of each sentence, one per word."""
         words = word_column(batch, columns[TOKENS.name], where, before, TOKENS.option)
         tags = tag_column(batch, columns[TAGS.name], where, before, TAGS.option)
         refuse_other_lengths(words, tags, place_of(batch, where, before))
         return Tags(lists=tags, lines=first_lines(batch, where))
 
     def joined(self, pieces: Sequence[Tags], columns: Columns, where: str) -> tuple[Tags, bool]:
-        """The tags of a file."""
+        """Concatenate the tags of a file."""
         lines = [piece.lines for piece in pieces if piece.lines is not None]
         lists = pa.concat_arrays([piece.lists for piece in pieces])
         return Tags(lists=lists, lines=np.concatenate(lines) if lines else None), False
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether there is no column of tags."""
+        """Return whether there is no tag column."""
         return tables[0].answers is None
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether there is a column of tags: where there is one, every word has a tag."""
+        """Return whether there is a tag column, in which every word has a tag."""
         return not self.left_out(tables)
 
     def attach(self, chosen: Mapping[str, Selected], name: str, need: bool) -> tuple[dict[str, Examples], Labels]:
-        """The examples with their tags as a column; a tag that the model, or train, does not have is refused."""
+        """Attach tags to the examples as a column; raise UserError for a tag that the model, or train, lacks."""
         answered = {split: one for split, one in chosen.items() if one.answered}
         labels = self.labels
         if labels is None:
@@ -125,7 +125,7 @@ class TagAnswers:
 
 
 def _with_tags(one: Selected, labels: Labels) -> Examples:
-    """A split's examples with the tags that its files have for them."""
+    """Add the tags in a split's files to its examples."""
     lists = []
     for table, rows in rows_by_table(one.tables, one.rows):
         tags: Tags = table.answers

@@ -1,4 +1,4 @@
-"""Answers that are texts: targets to be generated from sources, one or several of which are right."""
+"""Answers that are texts: targets to be generated from sources, with one or several references."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ TARGET = Role(
 def generation(
     source: str | None = None, target: str | None = None, *, encoding: str | None = None, skip_empty: bool = False
 ) -> Schema:
-    """How files of sources and targets, or of conversations, are read; the columns may be named."""
+    """Return the schema of files of sources and targets, or of conversations; None as a column name is inferred."""
     return Schema(
         inputs=(SOURCE,),
         answer=TextAnswers(),
@@ -51,17 +51,17 @@ def generation(
 
 @dataclass(frozen=True)
 class TextAnswers:
-    """Targets, kept as a list of them for each row.
+    """Target answers, kept as a list for each row.
 
-    Where rows have several, each makes an example of its own in the train split (see `expanded`); in others the first
-    is the target and all are references. Without `need`, splits have targets where any of their rows has one.
+    If rows have several, each becomes an example of its own in the train split (see `expanded`); in other splits the
+    first is the target and all are references. Without `need`, a split has targets if any of its rows has one.
     """
 
     role: ClassVar[Role] = TARGET
     plural: ClassVar[str] = "targets"
 
     def read(self, batch: pa.RecordBatch, columns: Columns, where: str, before: int) -> tuple[pa.Array, bool]:
-        """The targets of each row as a list, and whether the column holds lists."""
+        """Read the targets of each row as a list, and return whether the column holds lists."""
         name = columns[TARGET.name]
         if holds_lists(plain_column(batch, name).type):
             return list_column(batch, name, where, before, TARGET.option), True
@@ -70,7 +70,7 @@ class TextAnswers:
         return pa.ListArray.from_arrays(offsets, texts), False
 
     def joined(self, pieces: Sequence[tuple[pa.Array, bool]], columns: Columns, where: str) -> tuple[pa.Array, bool]:
-        """The targets of a file, and whether its column holds lists."""
+        """Concatenate the targets of a file, and return whether its column holds lists."""
         return pa.concat_arrays([texts for texts, _ in pieces]), any(several for _, several in pieces)
 
     def missing(self, table: Table) -> NDArray[np.int64]:
@@ -78,22 +78,22 @@ class TextAnswers:
         return _without(table, None)
 
     def refuse_rows(self, table: Table, rows: Rows) -> None:
-        """Refuse rows without a target, unless none of the file has one."""
+        """Raise UserError for rows without a target, unless no row of the file has one."""
         if table.answers is not None and self.found([table]):
             _refuse_empty([table], rows)
 
     def left_out(self, tables: Sequence[Table]) -> bool:
-        """Whether no row has a target."""
+        """Return whether no row has a target."""
         return not self.found(tables)
 
     def found(self, tables: Sequence[Table], rows: Rows = None) -> bool:
-        """Whether any of the rows has targets, none of them empty."""
+        """Return whether any of the rows has targets, none of them empty."""
         pieces = rows_by_table(tables, rows)
         counts = [(len(table.ids) if some is None else len(some), _without(table, some)) for table, some in pieces]
         return any(count > len(empty) for count, empty in counts)
 
     def attach(self, chosen: Mapping[str, Selected], name: str, need: bool) -> tuple[dict[str, Examples], None]:
-        """The examples with their targets; rows that lack one are refused."""
+        """Attach targets to the examples; raise UserError for rows without one."""
         errors = ErrorList()
         examples: dict[str, Examples] = {}
         for split, one in chosen.items():
@@ -109,7 +109,7 @@ class TextAnswers:
 
 
 def expanded(examples: Examples) -> Examples:
-    """Each source with each of its references as an example of its own, called by its number: `17#1`, `17#2`."""
+    """Turn each pair of a source and one of its references into an example, with ids such as `17#1`, `17#2`."""
     references = examples.get("references")
     if references is None:
         return examples
@@ -125,7 +125,7 @@ def expanded(examples: Examples) -> Examples:
 
 
 def references_of(examples: Examples) -> list[list[str]]:
-    """Of each example its references, or its one target, as `evaluation.text_metrics` wants them."""
+    """The references of each example, or its only target, in the form that `evaluation.text_metrics` expects."""
     references, targets = examples.get("references"), examples.get("target")
     if references is not None:
         found: list[list[str]] = references.to_pylist()
@@ -136,7 +136,7 @@ def references_of(examples: Examples) -> list[list[str]]:
 
 
 def _without(table: Table, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """The rows of a table, of those that are asked for, that have no target, or an empty one among theirs."""
+    """The rows of a table, among those given, that have no target or an empty one among their targets."""
     if table.answers is None:
         return np.arange(len(table.ids), dtype=np.int64) if rows is None else rows
     empty = empty_lists(table.answers)
@@ -144,7 +144,7 @@ def _without(table: Table, rows: NDArray[np.int64] | None) -> NDArray[np.int64]:
 
 
 def _refuse_empty(tables: Sequence[Table], rows: Rows) -> None:
-    """Refuse rows without a target, or with an empty one."""
+    """Raise UserError for rows without a target, or with an empty one."""
     errors = ErrorList()
     for table, some in rows_by_table(tables, rows):
         empty = _without(table, some)

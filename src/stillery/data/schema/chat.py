@@ -1,4 +1,4 @@
-"""Conversations as sources and targets: the last answer of the assistant, and what was said before it."""
+"""Conversion of chat conversations to targets, the last assistant message, and sources, the messages before it."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Turn = tuple[str, str]
 
 
 def as_pairs(schema: Schema, batch: pa.RecordBatch, where: str, before: int, need: bool) -> pa.RecordBatch:
-    """The rows with a column of conversations as `source` and `target`; other rows as they are.
+    """Convert a column of conversations to `source` and `target`; other rows stay as they are.
 
-    A conversation is a list of messages `{"role": ..., "content": ...}`. It is left alone where columns are asked for,
-    or where the file has sources and targets of its own. With `need` the last message must be the assistant's.
+    A conversation is a list of messages `{"role": ..., "content": ...}`. It is ignored if other columns are named, or
+    if the file has sources and targets of its own. With `need`, the last message must be the assistant's.
     """
     name = _column(schema, batch)
     if name is None:
@@ -50,14 +50,14 @@ def as_pairs(schema: Schema, batch: pa.RecordBatch, where: str, before: int, nee
 
 
 def _column(schema: Schema, batch: pa.RecordBatch) -> str | None:
-    """The column that conversations are taken from."""
+    """The column of conversations, if it is to be used."""
     names = {name.strip().casefold(): name for name in batch.schema.names}
     name = next((names[chat] for chat in CHATS if chat in names), None)
     if name is None:
         return None
     kind = batch.schema.field(name).type
     asked = {column for column in schema.asked.values() if column is not None}
-    # Splits beside train are asked for what was made of that.
+    # For splits other than train, the schema names the columns that were converted for train.
     if not asked <= set(NAMES) or (asked and asked <= names.keys()):
         return None
     if not asked and all(_has(role, names) for role in (schema.inputs[0], schema.answer.role)):
@@ -71,7 +71,7 @@ def _has(role: Role, names: dict[str, str]) -> bool:
 
 
 def _turns(messages: Any, column: str) -> tuple[list[Turn], str]:
-    """Who says what, in order; and what is wrong with it, if something is."""
+    """The role and content of each message, and an error message, empty if there is none."""
     turns = []
     for message in messages or []:
         said = message or {}
@@ -83,7 +83,7 @@ def _turns(messages: Any, column: str) -> tuple[list[Turn], str]:
 
 
 def _pair(turns: list[Turn]) -> tuple[str | None, str | None]:
-    """What was said before the assistant's last answer, and that answer where it ends the conversation."""
+    """The source and the target: the last message if it is the assistant's, and the messages before it."""
     answered = bool(turns) and turns[-1][0] == "assistant"
     before = turns[:-1] if answered else turns
     source = before[0][1] if len(before) == 1 else "\n".join(f"{who}: {content}" for who, content in before)

@@ -1,4 +1,4 @@
-"""Which columns of a file have which role."""
+"""Assignment of roles to the columns of a file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["Columns", "find"]
 
 @dataclass(frozen=True, kw_only=True)
 class Columns:
-    """The columns that matter by role, as the file spells them; `flags` are the labels that have a column each."""
+    """The relevant columns by role, as spelled in the file; `flags` are 0/1 columns of single labels."""
 
     names: Mapping[str, str]
     id: str | None = None
@@ -31,14 +31,14 @@ class Columns:
 
 
 def find(names: Sequence[str], where: str, schema: Schema, *, need: bool = True, look: bool = True) -> Columns:
-    """Find the columns by their usual names, or take the ones asked for; errors are reported together.
+    """Find the columns by their usual names, or take those that are named; errors are reported together.
 
     Args:
         names: the columns of the file.
-        where: what errors call the file.
-        schema: the roles, and the columns asked for.
-        need: whether there must be an answer; without need one that is asked for may be absent.
-        look: whether an answer is looked for at all.
+        where: the name of the file in errors.
+        schema: the roles, and the columns named by the user.
+        need: whether an answer is required; otherwise even a named answer column may be absent.
+        look: whether to look for an answer at all.
     """
     present = _Present(names=tuple(names), where=where)
     answer = schema.answer.role
@@ -57,7 +57,7 @@ def find(names: Sequence[str], where: str, schema: Schema, *, need: bool = True,
     if not of_inputs.lines:
         with of_inputs.catch():
             found = _usual_inputs(present, schema, found) | found
-    # What language a target is in is known only beside a source.
+    # The language of a target can only be inferred if the source is known.
     known = not of_inputs.lines or not answer.languages
     if look and known and not flags and schema.asked.get(answer.name) is None:
         with of_answer.catch():
@@ -77,17 +77,17 @@ class _Present:
     where: str
 
     def find(self, wanted: str) -> str | None:
-        """The column of that name, its exact spelling before any other case."""
+        """The column of that name; an exact match takes precedence over one that differs in case."""
         if wanted in self.names:
             return wanted
         return next((name for name in self.names if name.strip().casefold() == wanted.strip().casefold()), None)
 
     def first(self, candidates: Sequence[str], beside: Sequence[str] = ()) -> str | None:
-        """The first of the names that is there and not one of those beside it."""
+        """The first candidate that exists and is not one of the columns in `beside`."""
         return next((name for name in map(self.find, candidates) if name is not None and name not in beside), None)
 
     def asked(self, role: Role, wanted: str | None, need: bool = True) -> dict[str, str]:
-        """The column that is asked for by name, under its role."""
+        """The column named by the user, under its role."""
         found = None if wanted is None else self.find(wanted)
         if found is None and wanted is not None and need:
             hint = other_separator(self.names) or nearest(wanted, self.names)
@@ -95,21 +95,21 @@ class _Present:
         return {} if found is None else {role.name: found}
 
     def missing(self, role: Role) -> UserError:
-        """That no column has the role, and which columns there are."""
+        """The error that no column has the role, with the existing columns."""
         shown = listed(map(repr, self.names), 20)
         choose = other_separator(self.names) or f"the columns are {shown}; name one with {role.option}"
         return UserError(f"{self.where}: no {role.title} column; {choose}{role.cure}")
 
 
 def _usual_inputs(present: _Present, schema: Schema, found: Mapping[str, str]) -> dict[str, str]:
-    """The columns of the inputs by their usual names, unless the first input is asked for."""
+    """The input columns by their usual names, unless the first input is named by the user."""
     roles, taken = schema.inputs, set(found.values())
     if roles[0].name in found:
         return {}
     for names in schema.partners:
         columns = {role.name: present.find(name) for role, name in zip(roles, names, strict=True)}
         free = {name: column for name, column in columns.items() if column is not None and column not in taken}
-        # One that is asked for may be one of the partners.
+        # A column named by the user may be one of the partners.
         if all(found[name] == column if name in found else name in free for name, column in columns.items()):
             return free
     usual: dict[str, str] = {}
@@ -133,7 +133,7 @@ def _usual_answer(present: _Present, schema: Schema, found: Mapping[str, str], n
 
 
 def _other_language(present: _Present, role: Role, source: str) -> str | None:
-    """The one column in another language beside a source in `en`."""
+    """The only other language column, if the source is one, such as `en`."""
     if source.strip().casefold() not in role.languages:
         return None
     others = [name for name in present.names if name != source and name.strip().casefold() in role.languages]
@@ -144,9 +144,9 @@ def _other_language(present: _Present, role: Role, source: str) -> str | None:
 
 
 def _flags(present: _Present, role: Role, asked: str | None, need: bool) -> tuple[str, ...]:
-    """The columns of the labels that have one each; none where one column holds the labels.
+    """The 0/1 columns of single labels; none if one column holds the labels.
 
-    A label such as `toxic,threat` that no column has as its whole name means a column for each of the names.
+    A label option such as `toxic,threat`, unless it is the name of a column, means one column for each of the names.
     """
     wanted = [name.strip() for name in (asked or "").split(",") if name.strip()]
     if not role.spread or asked is None or len(wanted) < 2 or present.find(asked) is not None:
@@ -166,7 +166,7 @@ def _flags(present: _Present, role: Role, asked: str | None, need: bool) -> tupl
 
 
 def _refuse_twice(where: str, roles: Sequence[Role], found: Mapping[str, str]) -> None:
-    """Refuse one column for two roles."""
+    """Raise UserError if one column has two roles."""
     first: dict[str, Role] = {}
     for role in roles:
         other = first.setdefault(found[role.name], role)

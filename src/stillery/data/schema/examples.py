@@ -1,4 +1,4 @@
-"""Examples: ids, named columns and labels, whatever kind of model they are for."""
+"""Examples of any kind of task (ids, named columns and labels) and their splits."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from stillery.data.schema.values import holds_lists
 __all__ = ["HELD_OUT", "SHARES", "Examples", "Splits", "columns_of", "hash_columns", "split"]
 
 SHARES = (0.8, 0.1, 0.1)
-"""The shares of train, dev and test in a file that is split."""
+"""The shares of train, dev and test when a single file is split."""
 
 HELD_OUT = (0.9, 0.1)
-"""The shares of train and dev in a train file where there is no dev file."""
+"""The shares of train and dev when a train file is split because there is no dev file."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Examples:
-    """Ids, columns by role (Arrow, no Python strings held), and encoded labels where there are any.
+    """Ids, columns by role (Arrow, without Python strings), and encoded labels if there are any.
 
-    Classification has the columns `text` and maybe `text_pair`; generation `source`, maybe `target` and, where several
-    texts are right, `references`, of which the target is the first; token classification has `tokens` and maybe `tags`,
-    lists both. Columns are large strings or lists of them; their
-    order counts. `source` says where the examples are from.
+    Classification has the columns `text` and optionally `text_pair`; generation has `source`, optionally `target` and,
+    if there are several correct texts, `references`, the first of which is the target; token classification has the
+    list columns `tokens` and optionally `tags`. Columns are large strings or lists of them; their order matters.
+    `source` describes the origin of the examples.
     """
 
     ids: tuple[str, ...]
@@ -66,12 +66,12 @@ class Examples:
 
     @property
     def inputs(self) -> dict[str, pa.Array]:
-        """The columns that are inputs of a model."""
+        """The input columns of a model."""
         return {name: column for name, column in self.columns.items() if name not in ANSWERS}
 
     @cached_property
     def text_fingerprint(self) -> str:
-        """The sha256 of what tokens depend on: inputs and targets, not ids, labels, references and tags."""
+        """The sha256 of everything tokens depend on: inputs and targets, not ids, labels, references and tags."""
         names = [name for name, column in self.columns.items() if name in self.inputs or not holds_lists(column.type)]
         digest = hashlib.sha256()
         _hash_named(digest, {name: self.columns[name] for name in names})
@@ -91,9 +91,9 @@ class Examples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Splits:
-    """The train, dev and test splits of one data set, with labels in common where it has labels.
+    """The train, dev and test splits of one data set, with a common label space if it has labels.
 
-    `metrics` are what a named task is measured by; `more` are further splits to score on, by name.
+    `metrics` are the metrics of a named task; `more` are further splits to score on, by name.
     """
 
     train: Examples
@@ -113,7 +113,7 @@ class Splits:
 
 
 def columns_of(**columns: pa.Array | None) -> dict[str, pa.Array]:
-    """The columns that are there, by role.
+    """The columns that are not None, by role.
 
     >>> columns_of(text=pa.array(["a"]), text_pair=None).keys()
     dict_keys(['text'])
@@ -122,13 +122,13 @@ def columns_of(**columns: pa.Array | None) -> dict[str, pa.Array]:
 
 
 def split(examples: Examples, shares: Sequence[float] = SHARES, seed: int = 0) -> tuple[Examples, ...]:
-    """Split examples by their inputs and the seed alone; the same input is never in two splits."""
+    """Split examples as a function of their inputs and the seed; the same input is never in two splits."""
     keys = text_keys(list(examples.inputs.values()), seed)
     return tuple(examples.take(rows) for rows in cut(keys, shares, examples.source))
 
 
 def hash_columns(digest: Any, *columns: pa.Array | None) -> None:
-    """Add columns of large strings, or that there is none, to a digest."""
+    """Add columns of large strings, or a marker for None, to a digest."""
     for column in columns:
         digest.update(b"-" if column is None else b"+")
         if column is not None:
@@ -136,7 +136,7 @@ def hash_columns(digest: Any, *columns: pa.Array | None) -> None:
 
 
 def _hash_named(digest: Any, columns: Mapping[str, pa.Array]) -> None:
-    """Add columns to a digest: those of strings first, at least two of them or that there is none; then lists."""
+    """Add columns to a digest: string columns first, padded to two with markers for None; then list columns."""
     strings = [column for column in columns.values() if not holds_lists(column.type)]
     hash_columns(digest, *strings, *[None] * (2 - len(strings)))
     for column in columns.values():

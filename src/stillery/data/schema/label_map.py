@@ -1,4 +1,4 @@
-"""What the labels of a file are called by a model: `0=neg,1=pos`, and a suggestion of it where names differ."""
+"""Label maps from names in a file to names of a model, such as `0=neg,1=pos`, and suggestions of one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MOST = 10
 
 
 def parse_label_map(text: str | None) -> dict[str, str]:
-    """From names in a file to names of a model, as `0=neg,1=pos` or as a JSON object where names hold either mark.
+    """Parse a map from names in a file to names of a model: `0=neg,1=pos`, or JSON for names with `,` or `=`.
 
     >>> parse_label_map("0=neg, 1=pos")
     {'0': 'neg', '1': 'pos'}
@@ -42,7 +42,7 @@ def parse_label_map(text: str | None) -> dict[str, str]:
 
 
 def check_label_map(names: Mapping[str, str], labels: Labels) -> None:
-    """Refuse names of a map that are none of the model's."""
+    """Raise UserError for names in a label map that are not labels of the model."""
     if names and labels.regression:
         raise UserError("--label-map is for classes, and the model predicts a number; leave it out")
     unknown = [value for value in names.values() if labels.position(value) is None]
@@ -54,9 +54,9 @@ def check_label_map(names: Mapping[str, str], labels: Labels) -> None:
 
 
 def suggested_label_map(unseen: Iterable[str], labels: Labels) -> str:
-    """A map of labels that a model does not know to its own, as it is written; empty where none suggests itself.
+    """Suggest a label map, as written on the command line, for labels unknown to a model; empty without a match.
 
-    By meaning, else by number where one side has numbers only: that is a guess, for the user to confirm.
+    Names are matched by meaning, else by number if one side only has numbers: a guess for the user to confirm.
 
     >>> suggested_label_map(["1", "0"], Labels(names=("negative", "positive")))
     '0=negative,1=positive'

@@ -1,4 +1,4 @@
-"""Which outputs of a model mean which class of a task."""
+"""Mapping of the outputs of a model to the classes of a task."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ SYNONYMS: Mapping[str, Sequence[str]] = {
     "acceptable": ("grammatical",),
     "unacceptable": ("not_acceptable", "ungrammatical", "not_grammatical"),
 }
-"""Words for the same class, under the one used here."""
+"""Synonyms of class names, by canonical name."""
 
 _CANONICAL = {word: one for one, words in SYNONYMS.items() for word in words}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Mapped:
-    """For each class of the task, the outputs of the model that mean it; and the same in words."""
+    """For each class of the task, the model outputs that map to it, and a description in words."""
 
     groups: tuple[tuple[int, ...], ...]
     note: str
@@ -49,9 +49,9 @@ class Mapped:
 
 
 def map_labels(model: Labels, task: Labels, name: str, merges: Mapping[str, str] | None = None) -> Mapped:
-    """Map a model's labels to those of the task called `name`, by name, by meaning, or, without names, by position.
+    """Map a model's labels to those of the task `name`: by name, by meaning or, without names, by position.
 
-    `merges` says which other classes count as one of the task's: an MNLI model's contradiction is RTE's not_entailment.
+    `merges` maps other classes to one of the task's: an MNLI model's contradiction is RTE's not_entailment.
 
     >>> mnli = Labels(names=("contradiction", "neutral", "entailment"))
     >>> map_labels(mnli, Labels(names=("entails", "neutral")), "scitail", {"contradiction": "neutral"}).note
@@ -75,7 +75,7 @@ def map_labels(model: Labels, task: Labels, name: str, merges: Mapping[str, str]
 
 
 def merged(logits: NDArray[Any], groups: Sequence[Sequence[int]]) -> NDArray[Any]:
-    """Logits `[n, task classes]` from a model's `[n, outputs]`: the largest of each group, so the best output wins.
+    """Reduce a model's logits `[n, outputs]` to `[n, task classes]` by the maximum of each group of outputs.
 
     >>> merged(np.array([[0.1, 0.7, 0.2]]), [[0], [1, 2]]).tolist()
     [[0.1, 0.7]]
@@ -88,13 +88,13 @@ def _plain(name: str) -> str:
 
 
 def meaning(name: str) -> str:
-    """One word for all names of a class that mean the same."""
+    """The canonical name of a class, shared by all its synonyms."""
     plain = _plain(name)
     return _CANONICAL.get(plain, plain)
 
 
 def _numbers(model: Labels, task: Labels) -> list[int | None]:
-    """The class of each output where the model's labels are LABEL_0, ... or 0, ..., one a class; else nothing."""
+    """The class of each output if the model's labels are LABEL_0, ... or 0, ..., one per class; else an empty list."""
     if model.count != task.count:
         return []
     if model.default_names:
@@ -105,12 +105,12 @@ def _numbers(model: Labels, task: Labels) -> list[int | None]:
 
 
 def _meanings(model: Labels, task: Labels, merges: Mapping[str, str]) -> list[int | None]:
-    """The class of each output by its name; names that are equal as written come before words for the same."""
+    """The class of each output by its name; exact names take precedence over synonyms."""
     exact = {_plain(name): index for index, name in enumerate(task.names)}
     meant = {meaning(name): index for index, name in enumerate(task.names)}
     found = [exact.get(_plain(name), meant.get(meaning(name))) for name in model.names]
     if len(set(found) - {None}) < sum(place is not None for place in found):
-        # Two names for one class are two classes of a model that was made for something else.
+        # Two names for one class are two classes of a model for a different task.
         return [None]
     return [
         task.names.index(merges[meaning(name)]) if place is None and meaning(name) in merges else place

@@ -1,4 +1,4 @@
-"""Labels: from what a file says to the numbers a model learns, and back."""
+"""Label spaces: inference from data, encoding to numbers, and decoding to names."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ PROBLEM_TYPES: dict[str, ProblemType] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Labels:
-    """The classes of a task in the order of the model's outputs, or the one score of a regression.
+    """The classes of a task in the order of the model's outputs, or the score of a regression.
 
-    With `multi` a text may have any number of them. `positive` is the class f1 is about; None means the second one.
+    With `multi`, a text may have any number of labels. `positive` is the positive class of f1; None is the second one.
     """
 
     names: tuple[str, ...] = ("score",)
@@ -60,31 +60,31 @@ class Labels:
 
     @property
     def kind(self) -> Literal["classes", "labels", "score"]:
-        """What a model predicts: one of several classes, any of several labels, or a score."""
+        """The kind of prediction: one of several classes, any of several labels, or a score."""
         return "score" if self.regression else "labels" if self.multi else "classes"
 
     @property
     def problem_type(self) -> ProblemType:
-        """The kind, as a transformers config holds it."""
+        """The kind of prediction, as the `problem_type` of a transformers config."""
         return PROBLEM_TYPES[self.kind]
 
     @property
     def id2label(self) -> dict[int, str]:
-        """Index to name, as a transformers config holds it."""
+        """The map from index to name, as in a transformers config."""
         return dict(enumerate(self.names))
 
     @property
     def label2id(self) -> dict[str, int]:
-        """Name to index, as a transformers config holds it."""
+        """The map from name to index, as in a transformers config."""
         return {name: index for index, name in enumerate(self.names)}
 
     @property
     def default_names(self) -> bool:
-        """Whether the classes have no names of their own, only transformers' LABEL_0, LABEL_1, ..."""
+        """Whether the classes only have transformers' default names LABEL_0, LABEL_1, ..."""
         return self.names == tuple(f"LABEL_{index}" for index in range(len(self.names)))
 
     def position(self, name: str) -> int | None:
-        """Where a name is among the labels; its case does not matter, unless names differ in nothing else."""
+        """The index of a name among the labels, ignoring case unless names only differ in case."""
         return self._index.get(name, self._folded.get(name.casefold()))
 
     @cached_property
@@ -94,25 +94,25 @@ class Labels:
 
     @cached_property
     def _folded(self) -> dict[str, int]:
-        # "POSITIVE" of a published teacher is the "positive" of a file.
+        # "POSITIVE" of a published teacher matches "positive" in a file.
         folded = {name.casefold(): position for name, position in self._index.items()}
         return folded if len(folded) == len(self._index) else {}
 
     @classmethod
     def of_model(cls, config: PretrainedConfig) -> Labels:
-        """The labels a classification model was made for."""
+        """The labels of a classification model, from its config."""
         multi = config.problem_type == PROBLEM_TYPES["labels"]
         if not multi and (config.num_labels == 1 or config.problem_type == PROBLEM_TYPES["score"]):
             return cls(regression=True)
-        # A config read from JSON may have kept its indices as strings.
+        # A config loaded from JSON may have strings as indices.
         names = {int(index): str(name) for index, name in (config.id2label or {}).items()}
         return cls(names=tuple(names[index] for index in sorted(names)), multi=multi)
 
 
 def infer(values: Sequence[Any], where: str, regression: bool | None = None, multi: bool | None = None) -> Labels:
-    """The label space of a training set; scores when most values are numbers and some are not whole.
+    """Infer the label space of a training set: scores if most values are numbers and some are not integers.
 
-    With `multi` each value is a set of names. With None a name that looks like several is refused.
+    With `multi`, each value is a set of names. With None, a name that looks like several joined ones is an error.
     """
     values = _python(values)
     if multi:
@@ -131,7 +131,7 @@ def infer(values: Sequence[Any], where: str, regression: bool | None = None, mul
 
 
 def refuse_constant(values: Sequence[Any], labels: Labels, where: str) -> None:
-    """Refuse a training set from which nothing can be learnt, because its labels are all the same."""
+    """Raise UserError for a training set whose labels are all the same, from which nothing can be learnt."""
     values = _python(values)
     if labels.multi:
         sets = {frozenset(names) for names in values if names is not None}
@@ -148,9 +148,9 @@ def refuse_constant(values: Sequence[Any], labels: Labels, where: str) -> None:
 
 
 def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int] | None = None) -> NDArray[Any]:
-    """Labels as int64 class indices, float32 scores, or float32 0 and 1 for each of several labels `[rows, labels]`.
+    """Encode labels as int64 class indices, float32 scores, or float32 0 and 1 for several labels `[rows, labels]`.
 
-    Every row must have one that is known; with `rows`, positions from 0, only those are read and the others are 0.
+    Every row needs a known label; with `rows`, indices from 0, only those are encoded and the others are 0.
     """
     values = _python(values)
     chosen = range(len(values)) if rows is None else rows
@@ -187,14 +187,14 @@ def encode(values: Sequence[Any], labels: Labels, where: str, rows: Iterable[int
 
 
 def missing_label(several: bool) -> str:
-    """What an error says of rows whose label is missing."""
+    """The error message for rows whose label is missing."""
     none = " (a text without labels has an empty list or an empty cell)" if several else ""
     return f"the label is missing; fill it in or remove the row, or leave such rows out with --skip-empty{none}"
 
 
 def _cure(unseen: Iterable[str], labels: Labels) -> str:
-    """What to do about names that a model does not know: which of its own they mean is not for us to guess."""
-    # Not at the top: the suggestion is made of labels.
+    """The remedy for names unknown to a model: a suggested label map, which the user has to confirm."""
+    # Imported here, because label_map imports this module.
     from stillery.data.schema.label_map import suggested_label_map
 
     if not unseen:
@@ -210,7 +210,7 @@ def _cure(unseen: Iterable[str], labels: Labels) -> str:
 
 
 def label_name(value: Any) -> str | None:
-    """The name of a class as written in a file: 1, 1.0 and "1.0" are "1"; nothing and NaN are None."""
+    """The name of a class from a value in a file: 1, 1.0 and "1.0" are "1"; missing values and NaN are None."""
     if value is None or (isinstance(value, float) and math.isnan(value)):
         return None
     if isinstance(value, (float, Decimal)) and math.isfinite(value) and value == int(value):
@@ -244,7 +244,7 @@ def _scores(values: Sequence[Any], where: str, rows: Iterable[int]) -> NDArray[n
 
 
 def _number(value: Any) -> float | None:
-    """The finite number a value stands for, if it does."""
+    """The finite number that a value represents, if any."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, str):
@@ -258,7 +258,7 @@ def _number(value: Any) -> float | None:
         number = float(value)
     except (OverflowError, ValueError):
         return None
-    # Scores become float32, so what overflows there is no number here.
+    # Scores become float32, so a value that overflows it is not a number here.
     return number if abs(number) <= LARGEST else None
 
 
@@ -301,9 +301,9 @@ def _in_order(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def refuse_joined(names: Sequence[str], where: str, cure: str) -> None:
-    """Refuse to take `a|b` or `a,b` for a class of its own where `a` and `b` are in other labels too.
+    """Raise UserError for a class name such as `a|b` or `a,b` if `a` and `b` occur in other labels too.
 
-    What to do about it is said by the `cure`; `{separator}` in it stands for what is between them.
+    `cure` is the remedy in the message, with `{separator}` for the separator.
     """
     for separator in JOINED_BY:
         pieces = {name: {piece.strip() for piece in name.split(separator)} - {""} for name in names}
@@ -317,7 +317,7 @@ def refuse_joined(names: Sequence[str], where: str, cure: str) -> None:
 
 
 def _python(values: Sequence[Any]) -> Sequence[Any]:
-    """Numpy and Arrow values as Python values."""
+    """Convert numpy and Arrow values to Python values."""
     for convert in ("to_pylist", "tolist"):
         if hasattr(values, convert):
             plain: list[Any] = getattr(values, convert)()

@@ -1,4 +1,4 @@
-"""Files and folders read as splits, as a split to score on, or as inputs alone; for every kind of model."""
+"""Loading of files and folders as splits, as a split to score on, or as inputs only, for every kind of model."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from stillery.progress import say
 __all__ = ["load", "load_file", "load_inputs", "load_to_score"]
 
 Piece = tuple[str, NDArray[np.int64] | None]
-"""The split whose files hold the rows of a split, and which rows; None is all of them."""
+"""The split whose files hold the rows of a split, and the row indices; None is all rows."""
 
 
 def load(path: Path, schema: Schema, *, need_answers: bool = True) -> Splits:
     """Load the splits of a data set: a folder with train, dev and test files, or one file or folder that is split.
 
-    Without `need_answers` the train split has none, whatever its files say; dev and test have them where theirs do.
+    Without `need_answers`, the train split gets none, whatever its files hold; dev and test have those of their files.
     """
     path, answer = Path(path), schema.answer
     folder = _folder(path)
@@ -64,7 +64,7 @@ def load(path: Path, schema: Schema, *, need_answers: bool = True) -> Splits:
 
 
 def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examples:
-    """Load what a model is scored on: a file, a folder's test (else dev) split or all of it, or the split named."""
+    """Load the examples to score on: a file, a folder's test (else dev) split or all of it, or the given split."""
     path = Path(path)
     if split is not None and split not in SPLITS:
         raise UserError(f"no split {split!r}; {nearest(split, SPLITS)}")
@@ -73,13 +73,13 @@ def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examp
     if folder.splits:
         split = folder.scored(split)
         assert split is not None
-        # Without a dev file the dev split is held out of train, so neither of the two is a file of its own.
+        # Without a dev file, the dev split is held out of train, so neither of the two is a file of its own.
         if split != "train" or "dev" in folder.splits:
             files = folder.splits.get(split, ())
     name = path.resolve().name
     if not files and split == "test" and folder.splits:
         raise UserError(f"{path}: there is no test split; add a test file, or choose another split")
-    # What comes out of train needs a train file.
+    # A split held out of train needs a train file.
     tables = read_tables(files or folder.whole or _folder(path).splits["train"], schema, need=True)
     _say_left_out(tables)
     examples, rows = _examples(tables, name), kept_rows(tables)
@@ -90,7 +90,7 @@ def load_to_score(path: Path, schema: Schema, split: str | None = None) -> Examp
 
 
 def load_inputs(path: Path, schema: Schema) -> Examples:
-    """Load inputs alone: of a file, of a folder's train split, or of all files of a folder without splits."""
+    """Load only inputs: of a file, of a folder's train split, or of all files of a folder without splits."""
     path = Path(path)
     folder = _folder(path)
     files = folder.whole or folder.splits["train"]
@@ -101,9 +101,9 @@ def load_inputs(path: Path, schema: Schema) -> Examples:
 
 
 def load_file(path: Path, schema: Schema, *, need_answers: bool = True) -> tuple[Examples, Labels | None]:
-    """Load one file as it is, and the labels that its answers are in.
+    """Load one file without splitting it, and the label space of its answers.
 
-    Answers that are not needed are read only where their column is named, so that they cannot be at fault.
+    Answers that are not needed are only read if their column is named, so that they cannot cause errors.
     """
     path = Path(path)
     look = need_answers or schema.asked.get(schema.answer.role.name) is not None
@@ -116,7 +116,7 @@ def load_file(path: Path, schema: Schema, *, need_answers: bool = True) -> tuple
 
 
 def _scored(chosen: Selected, schema: Schema, path: Path) -> tuple[Examples, Labels | None]:
-    """Examples with their answers, none of which is learnt: they are of no train split."""
+    """Attach answers to examples for scoring only, outside of a train split."""
     examples, labels = schema.answer.attach({"scored": chosen}, path.name, True)
     return examples["scored"], labels
 
@@ -126,7 +126,7 @@ def _folder(path: Path, need_train: bool = True) -> Folder:
 
 
 def _examples(tables: Sequence[Table], source: str) -> Examples:
-    """The inputs of one split's files; one file is its own source."""
+    """The inputs of one split's files; a single file is named as their source."""
     return Examples(
         ids=tuple(name for table in tables for name in table.ids),
         columns={name: pa.concat_arrays([table.inputs[name] for table in tables]) for name in tables[0].inputs},
@@ -135,20 +135,20 @@ def _examples(tables: Sequence[Table], source: str) -> Examples:
 
 
 def _read(folder: Folder, schema: Schema, need: bool) -> dict[str, list[Table]]:
-    """The tables of each split; all errors are reported together."""
+    """Read the tables of each split; all errors are reported together."""
     files = folder.splits or {"train": folder.whole}
     tables: dict[str, list[Table]] = {}
     errors, like = ErrorList(), schema
     for split, paths in files.items():
         with errors.catch():
-            # Answers of a train split are looked at without need only where other splits are held out of it.
+            # Without need, answers of a train split are only read if other splits are held out of it.
             look = need or split != "train" or "dev" not in files
             tables[split] = read_tables(paths, like, need=need and split != "test", look=look, answered=need)
             if split == "train":
-                # The other splits must mean the same by their columns.
+                # The other splits must use the same columns.
                 like = schema.like(tables[split][0].columns)
     if errors.lines and need:
-        # The answers of the others would be looked at later, and an error is not to hide another.
+        # The answers of the other splits would be validated later; report their errors together with these.
         for some in tables.values():
             for table in some:
                 with errors.catch():
@@ -165,7 +165,7 @@ def _read(folder: Folder, schema: Schema, need: bool) -> dict[str, list[Table]]:
 
 
 def _unanswered(tables: Sequence[Table], schema: Schema) -> bool:
-    """Whether a test split has no answers; where empty rows are left out, it may have a column of nothing."""
+    """Return whether a test split has no answers; if empty rows are skipped, its answer column may be empty."""
     answer = schema.answer
     return answer.left_out(tables) or (schema.skip_empty and not answer.found(tables))
 
@@ -179,9 +179,9 @@ def _say_left_out(tables: Sequence[Table]) -> None:
 def _pieces(
     kept: Mapping[str, Rows], train: Examples, path: Path, folder: Folder, notes: list[str]
 ) -> dict[str, Piece]:
-    """Which split's files, and which of their rows, make up each split; what has no files comes out of train.
+    """The files and rows that make up each split; a split without files is held out of train.
 
-    `kept` has the rows of each split's files that are not left out.
+    `kept` has the rows of each split's files that are not skipped.
     """
     pieces: dict[str, Piece] = {split: (split, rows) for split, rows in kept.items()}
     names, shares = (

@@ -1,4 +1,4 @@
-"""Several labels per text: from lists, separated cells or 0/1 columns to names."""
+"""Parsing of several labels per text from lists, separated cells or 0/1 columns."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ Names = tuple[str, ...]
 
 
 def has_lists(values: Sequence[Any]) -> bool:
-    """Whether a column of labels holds lists."""
+    """Return whether a label column holds lists."""
     return any(isinstance(value, list) for value in values)
 
 
 def refuse_lists(values: Sequence[Any], where: str, rows: Iterable[int] | None = None) -> None:
-    """Refuse lists where each text has one label, those that a format could only keep as text too."""
+    """Raise UserError for lists, also those written as JSON text, where each text has one label."""
     chosen = range(len(values)) if rows is None else rows
     found = [row + 1 for row in chosen if isinstance(values[row], list) or _json_list(values[row]) is not None]
     if found:
@@ -36,9 +36,9 @@ def refuse_lists(values: Sequence[Any], where: str, rows: Iterable[int] | None =
 def label_sets(
     values: Sequence[Any], where: str, separator: str | None = SEPARATOR, rows: Iterable[int] | None = None
 ) -> list[Names | None]:
-    """The names of each row, without repetition; None where they are missing, and in rows that are not asked for.
+    """The distinct names of each row; None if they are missing, and for rows that are not requested.
 
-    A text is cut at the separator; without one it is an error beside lists. An empty text or list is no label at all.
+    A text is split at the separator; without one, a text among lists is an error. An empty text or list has no labels.
 
     >>> label_sets(["a| b|a", "", ["c"], None], "x.csv")
     [('a', 'b'), (), ('c',), None]
@@ -99,14 +99,14 @@ def sets_of_columns(
 
 
 def _names(values: Sequence[Any]) -> Names | None:
-    """The distinct names of a list; None where one of them is missing."""
+    """The distinct names of a list; None if one of them is missing."""
     names = [label_name(value) for value in values]
     known = tuple(dict.fromkeys(name for name in names if name is not None))
     return None if None in names else known
 
 
 def _json_list(value: Any) -> list[Any] | None:
-    """The list that a text is when it is one in JSON."""
+    """Parse a text as a flat JSON list; None if it is not one."""
     if not isinstance(value, str) or not value.strip().startswith("["):
         return None
     try:
@@ -117,7 +117,7 @@ def _json_list(value: Any) -> list[Any] | None:
 
 
 def _refuse_vectors(values: Sequence[Any], where: str) -> None:
-    """Refuse lists of 0 and 1 with a place for every label, which would read as the labels `0` and `1`."""
+    """Raise UserError for 0/1 vectors over all labels, which would be read as the labels `0` and `1`."""
     lists = [value for value in values if isinstance(value, list)]
     if len({len(value) for value in lists}) != 1 or len(lists[0]) < 2:
         return

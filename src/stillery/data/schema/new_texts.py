@@ -1,4 +1,4 @@
-"""A file's inputs a batch at a time, for answering files of any size."""
+"""Batchwise reading of a file's inputs, for predictions on files of any size."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BATCH_ROWS = 1000
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class TextBatch:
-    """Some rows of a file as they are, and their inputs."""
+    """A batch of unchanged rows of a file, and their inputs."""
 
     batch: pa.RecordBatch
     examples: Examples
@@ -36,9 +36,9 @@ class TextBatch:
 
 @dataclass(frozen=True, kw_only=True)
 class TextFile:
-    """A file that was looked through: its columns and their types, which of them hold the inputs, and its rows.
+    """A scanned file: its columns and their types, the input columns, and its number of rows.
 
-    `rows` counts those that are not left out because they are empty; `empty` are those, counted from 0.
+    `rows` counts rows that are not empty; `empty` has the indices from 0 of those that are, and are skipped.
     """
 
     path: Path
@@ -50,7 +50,7 @@ class TextFile:
     empty: NDArray[np.int64]
 
     def batches(self, batch_rows: int = BATCH_ROWS) -> Iterator[TextBatch]:
-        """The rows, each batch with every column; what a row of JSON lacks is null."""
+        """Iterate over the rows, each batch with every column; values missing in JSON rows are null."""
         before = 0
         for batch in read_batches(self.path, batch_rows, self.schema.encoding):
             inputs = _inputs(batch, self.schema, self.columns, self.path.name, before)
@@ -65,7 +65,7 @@ class TextFile:
                 yield TextBatch(batch=found.batch.take(pa.array(left)), examples=examples.take(left))
 
     def column(self, rows: TextBatch, name: str) -> list[Any] | pa.Array:
-        """A column's values as they are; as text where the file mixes kinds that have nothing in common."""
+        """A column's values unchanged, or as text if the file mixes incompatible types."""
         column, kind = rows.batch.column(name), self.types[name]
         if column.type == kind:
             return column
@@ -75,9 +75,9 @@ class TextFile:
 
 
 def open_texts(path: Path, schema: Schema) -> TextFile:
-    """Look through a whole file before any work is done on it; rows that cannot be read, or are empty, are errors.
+    """Scan a whole file before processing it; rows that cannot be read, or are empty, are errors.
 
-    Where the schema says so, empty ones are left out instead.
+    With `skip_empty` in the schema, empty ones are skipped instead.
     """
     where, columns, rows = path.name, None, 0
     types: dict[str, pa.DataType] = {}
@@ -138,7 +138,7 @@ def _text(value: Any) -> str | None:
 
 
 def _common(one: pa.DataType, other: pa.DataType) -> pa.DataType:
-    """A type that holds the values of both: JSON may have whole numbers in one batch and others in the next."""
+    """A common type for two batches: JSON may have integers in one batch and other numbers in the next."""
     schemas = [pa.schema([("column", kind)]) for kind in (one, other)]
     try:
         return pa.unify_schemas(schemas, promote_options="permissive").field("column").type

@@ -1,4 +1,4 @@
-"""Column roles: what the columns of a file are for, and how a kind of model reads them."""
+"""Column roles, and the schema by which a kind of model reads files."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ if TYPE_CHECKING:
 __all__ = ["ANSWERS", "ID", "SOURCE", "TEXT", "TEXT_PAIR", "Role", "Schema"]
 
 ANSWERS = frozenset({"target", "references", "tags"})
-"""The columns of examples that hold answers; all others are inputs of a model."""
+"""The columns of examples that hold answers; all others are model inputs."""
 
 Read = Callable[[pa.RecordBatch, str, str, int, str], pa.Array]
-"""Reads a column of a batch: its name, the file, how many rows of the file were read before, and the option."""
+"""A function that reads a column of a batch, given its name, the file, the number of rows already read, the option."""
 
 Prepare = Callable[["Schema", pa.RecordBatch, str, int, bool], pa.RecordBatch]
-"""Other columns for those of a batch: its schema, the file, how many rows were read before, whether answers must be."""
+"""A function that transforms a batch: schema, batch, file, rows already read, whether answers are required."""
 
 ID = ("id", "idx", "guid")
-"""What a column of ids is usually called."""
+"""The usual names of an id column."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Role:
-    """What a column is for.
+    """The role of a column.
 
     Args:
-        name: what `Examples.columns` calls it.
+        name: its key in `Examples.columns`.
         option: the option that names the column.
-        usual: what such a column is usually called; the first that a file has is taken.
-        word: what an error calls one value.
-        title: what an error calls the column; the word for a value if nothing else is said.
-        read: how the column of an input is read: large strings, or lists of them.
-        empty: which rows of an input, counted from 0, are missing or empty.
-        required: whether an error is raised where a file has no such column.
+        usual: the usual names of such a column; the first one in a file is used.
+        word: the word for one value in errors.
+        title: the word for the column in errors; by default `word`.
+        read: reads an input column as large strings, or lists of them.
+        empty: returns the rows of an input, counted from 0, that are missing or empty.
+        required: whether a file without such a column is an error.
         spread: whether each label may have a column of its own, named `--label toxic,threat`.
-        languages: columns that hold the same text in several languages; beside one of them the only other is meant.
-        cure: what the error about a missing column says beside the columns there are.
+        languages: names of columns that hold the same text in several languages; given one, the only other is chosen.
+        cure: an additional remedy in the error about a missing column.
     """
 
     name: str
@@ -68,12 +68,12 @@ class Role:
 
 @dataclass(frozen=True, kw_only=True)
 class Schema:
-    """How a kind of model reads files: the roles of its inputs, its kind of answer, and the columns asked for.
+    """The file schema of a kind of model: the roles of its inputs, its kind of answer, and the columns the user named.
 
-    `partners` are names that columns of all inputs usually have together; `asked` has column names by role. A column
-    that is asked for is taken alone: of a text by name there is no second text unless it is named too. Text files are
-    in the `encoding`, by default UTF-8; with `skip_empty` rows without an input or an answer are left out. `prepare`
-    is what is done to each batch of a file before its columns are looked for, given whether an answer is needed.
+    `partners` are usual combinations of names for all inputs; `asked` has column names by role. A named column is used
+    alone: with a named text there is no second text unless it is named too. `encoding` is that of text files, by
+    default UTF-8; with `skip_empty`, rows without an input or an answer are skipped. `prepare` transforms each batch of
+    a file before its columns are assigned, given whether an answer is needed.
     """
 
     inputs: tuple[Role, ...]
@@ -85,11 +85,11 @@ class Schema:
     prepare: Prepare | None = None
 
     def prepared(self, batch: pa.RecordBatch, where: str, before: int, need: bool) -> pa.RecordBatch:
-        """Rows of a file as the columns are looked for in them; `before` is the number of rows already read."""
+        """Apply `prepare` to a batch of rows; `before` is the number of rows already read."""
         return batch if self.prepare is None else self.prepare(self, batch, where, before, need)
 
     def like(self, found: Columns) -> Schema:
-        """The same for other files, whose columns must mean the same."""
+        """A copy of the schema for other files, which must have the same columns."""
         answer = self.answer.role.name
         names: dict[str, str | None] = {role.name: found.get(role.name) for role in self.inputs}
         names[answer] = ",".join(found.flags) or found.get(answer) or self.asked.get(answer)

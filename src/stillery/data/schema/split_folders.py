@@ -1,4 +1,4 @@
-"""Which files of a folder are its train, dev and test splits."""
+"""Detection of the train, dev and test files in a folder."""
 
 from __future__ import annotations
 
@@ -14,35 +14,34 @@ from stillery.lines import listed
 __all__ = ["SPLITS", "Folder", "find_splits", "is_folder", "scored_split"]
 
 SPLITS = {"train": ("train", "training"), "dev": ("dev", "validation", "valid", "val"), "test": ("test",)}
-"""The splits of a data set, with the file names each may have."""
+"""The splits of a data set, with the possible file names of each."""
 
-# `train-00001-of-00004`, maybe with a hash behind it, `train_2`, `train2`, `train-2024-01`: what is numbered, and which
-# of how many.
+# Base name, number and total of `train-00001-of-00004`, optionally with a hash, `train_2`, `train2`, `train-2024-01`.
 SHARD = re.compile(
     r"(?P<base>.*?[^\d\W_])[-_. ]?(?P<number>\d+(?:[-_.]\d+)*)(?:[-_]of[-_](?P<total>\d+)(?:-[0-9a-f]{8,})?)?"
 )
-# Text files that lie beside data and are none.
+# Text files that often accompany data but are not data.
 ABOUT = ("readme", "license", "licence", "notice", "citation", "changelog", "authors", "requirements")
 NOT_DATA = {"config.json": "a model", "run.toml": "a run"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Folder:
-    """The files of each split or, where no file is a split's, all of them as one data set (`whole`)."""
+    """The files of each split or, if no file belongs to a split, all of them as one data set (`whole`)."""
 
     splits: dict[str, tuple[Path, ...]] = field(default_factory=dict)
     whole: tuple[Path, ...] = ()
     note: str = ""
 
     def scored(self, split: str | None) -> str | None:
-        """The split that a model is scored on: the one named, else test, else dev; None for a set without splits."""
+        """The split to score on: the given one, else test, else dev; None for a data set without splits."""
         if split is not None or not self.splits:
             return split
         return "test" if "test" in self.splits else "dev"
 
 
 def is_folder(path: Path) -> bool:
-    """Whether a path is a folder; one that cannot be looked at is none, and an error as soon as it is read."""
+    """Return whether a path is a folder; False if it cannot be accessed, which fails later when it is read."""
     try:
         return path.is_dir()
     except OSError:
@@ -50,15 +49,15 @@ def is_folder(path: Path) -> bool:
 
 
 def scored_split(path: Path, split: str | None = None) -> str | None:
-    """The split of a file or folder that a model is scored on; None for all of it."""
+    """The split of a file or folder to score on; None for all of it."""
     return (find_splits(path, need_train=False) if is_folder(path) else Folder()).scored(split)
 
 
 def find_splits(folder: Path, need_train: bool = True) -> Folder:
-    """The files of each split the folder has.
+    """Find the files of each split in a folder.
 
     A split is one file (`train.csv`), numbered files (`train-1.csv`, `train-00000-of-00002.parquet`) or the files of a
-    folder of its own (`train/`). A file with more to its name (`dev_matched.tsv`) is taken where it is the only one.
+    subfolder (`train/`). A file with a longer name (`dev_matched.tsv`) is used if it is the only one.
     """
     try:
         files = _data_files(folder)
@@ -88,14 +87,14 @@ def _data_files(folder: Path) -> list[Path]:
         for path in folder.iterdir()
         if path.is_file() and not path.name.startswith(".") and path.name.lower().endswith(tuple(SUFFIXES))
     )
-    # A workbook beside other files is where they were made, not one of them.
+    # A workbook among other files is assumed to be their origin, not one of them.
     return [path for path in files if format_of(path) != "xlsx"] or files
 
 
 def _choose(
     folder: Path, split: str, names: Sequence[str], files: Sequence[Path]
 ) -> tuple[tuple[Path, ...], list[str]]:
-    """The files of a split, and the names of those that have more to their name and are left out."""
+    """The files of a split, and the names of files with longer names that are skipped."""
     exact: dict[str, list[Path]] = {}
     variants: dict[str, list[Path]] = {}
     for path in files:
@@ -132,7 +131,7 @@ def _base(path: Path, names: Sequence[str] = ()) -> str:
 
 
 def _number(path: Path) -> tuple[tuple[int, ...], int | None] | None:
-    """Which of how many a numbered file is."""
+    """The number of a numbered file, and the total if its name has one."""
     shard = SHARD.fullmatch(stem(path).lower())
     if shard is None:
         return None
@@ -141,7 +140,7 @@ def _number(path: Path) -> tuple[tuple[int, ...], int | None] | None:
 
 
 def _check_shards(folder: Path, split: str, files: Sequence[Path]) -> None:
-    """Refuse numbered files that are not one set: a file without number, a number twice, one that is missing."""
+    """Raise UserError for numbered files that are not one set: an unnumbered file, a duplicate or missing number."""
     numbers = [_number(path) for path in files]
     shown = listed((path.name for path in files), 4)
     if len(files) > 1 and (None in numbers or len({format_of(path) for path in files}) > 1):

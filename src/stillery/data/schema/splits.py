@@ -1,4 +1,4 @@
-"""Splitting a set of texts by what the texts say, so that row order and repetition do not matter."""
+"""Splitting of texts by hashes of their content, so that row order and duplicates do not matter."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ CHUNK = 10_000
 
 
 def text_keys(columns: Sequence[pa.Array], seed: int = 0) -> NDArray[np.uint64]:
-    """A seeded 64-bit key per row of one or two columns, the same for texts that differ only in case and whitespace.
+    """A seeded 64-bit key per row of one or two columns, the same for texts that only differ in case and whitespace.
 
-    A list of texts counts as the text that its items are with spaces between them.
+    A list of texts counts as its items joined by spaces.
     """
     rows = len(columns[0])
     keys = np.empty(rows, dtype=np.uint64)
@@ -42,7 +42,7 @@ def cut(keys: NDArray[np.uint64], shares: Sequence[float], where: str) -> tuple[
             f"{where}: only {len(groups)} different texts, too few for {len(shares)} splits with at least one each; "
             "add rows, or give a folder with train, dev and test files"
         )
-    # The keys are hashes, so their order is a shuffle that depends on the texts and the seed alone.
+    # The keys are hashes, so their order is a shuffle that only depends on the texts and the seed.
     bounds = np.cumsum(shares)[:-1] / sum(shares) * len(keys)
     edges = np.searchsorted(np.cumsum(sizes), bounds + 1e-6, side="right")
     splits = len(shares)

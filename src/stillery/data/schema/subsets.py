@@ -1,4 +1,4 @@
-"""Subsets of the training split and label noise, to compare how methods stand them."""
+"""Subsampling and label noise of the training split, to compare the robustness of methods."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["draw_samples", "flip_labels"]
 
 
 def draw_samples(examples: int, samples: int, seed: int = 0) -> NDArray[np.int64]:
-    """Which of the examples are kept, in their own order: a draw without regard to labels, as the papers take it.
+    """Draw the indices of `samples` examples, ascending; labels are ignored, as in the papers.
 
-    A pure function of its arguments; with one seed a smaller draw is part of a larger one.
+    A pure function of its arguments; with the same seed, a smaller sample is a subset of a larger one.
 
     >>> len(draw_samples(10, 4)), set(draw_samples(10, 3)) < set(draw_samples(10, 4))
     (4, True)
@@ -31,7 +31,7 @@ def draw_samples(examples: int, samples: int, seed: int = 0) -> NDArray[np.int64
 def flip_labels(
     labels: NDArray[np.int64], classes: int, rate: float, seed: int = 0
 ) -> tuple[NDArray[np.int64], NDArray[Any]]:
-    """Flip each label with probability `rate` to another class, all others alike; return them and which were flipped.
+    """Flip each label with probability `rate` to another class, uniformly; return them and the indices flipped.
 
     A flipped label always differs, so the share of wrong labels tends to `rate`. A pure function of its arguments.
     """

@@ -1,4 +1,4 @@
-"""The columns that matter of the files of one split, checked row by row."""
+"""Relevant columns of the files of one split, validated row by row."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ SKIP = "or leave such rows out with --skip-empty"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Table:
-    """One file: its ids, its inputs by role, and its answers as their kind keeps them, None where it has none.
+    """One file: its ids, its inputs by role, and its answers in the form of their kind, None if it has none.
 
-    `several` says whether a row may have several answers. `kept` are the rows that are not left out, counted from 0 and
-    ascending; None is all of them.
+    `several` is whether a row may have several answers. `kept` are the rows that are not skipped, counted from 0 and
+    ascending; None is all rows.
     """
 
     where: str
@@ -46,7 +46,7 @@ class Table:
 
     @property
     def left_out(self) -> str:
-        """How many rows are left out, in words; nothing where none is."""
+        """A message with the number of skipped rows; empty if there are none."""
         if self.kept is None:
             return ""
         return f"{len(self.ids) - len(self.kept)} of {len(self.ids)} rows of {self.where} are empty and left out"
@@ -54,21 +54,21 @@ class Table:
 
 @runtime_checkable
 class RowAnswers(Protocol):
-    """A kind of answer that single rows of a file may lack."""
+    """A kind of answer that may be missing in single rows of a file."""
 
     def missing(self, table: Table) -> NDArray[np.int64]:
         """The rows of a file, counted from 0, that have no answer."""
 
     def refuse_rows(self, table: Table, rows: NDArray[np.int64] | None) -> None:
-        """Refuse rows, of those asked for, whose answer is missing or, as far as one file shows it, not known."""
+        """Raise UserError for given rows whose answer is missing or, as far as one file shows, unknown."""
 
 
 def read_tables(
     paths: Sequence[Path], schema: Schema, *, need: bool, look: bool = True, answered: bool | None = None
 ) -> list[Table]:
-    """Read the files of one split; they must have the same columns, and no id twice.
+    """Read the files of one split; they must have the same columns and unique ids.
 
-    Rows without an id of their own have the name of their file in theirs when there are several files.
+    Without an id column, ids contain the name of the file if there are several files.
     """
     errors = ErrorList()
     tables: list[Table] = []
@@ -90,8 +90,8 @@ def read_tables(
 def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True, answered: bool | None = None) -> Table:
     """Stream a file and keep its inputs, ids and answers; rows that cannot be read, and empty ones, are errors.
 
-    Without `look` no answer is looked for; without `need` there may be none. Where any row has an answer, `answered`
-    says whether one without is as empty as one without an input; by default it is where answers are needed.
+    Without `look`, answers are ignored; without `need`, there may be none. If any row has an answer, `answered` is
+    whether a row without one counts as empty, like one without an input; by default it does if answers are needed.
     """
     answered = need if answered is None else answered
     bad = RowErrors(path.name, gather=True)
@@ -99,7 +99,7 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True, ans
     try:
         table, ids = _streamed(path, schema, bad, need=need, look=look)
     except UserError as error:
-        # Which rows there are behind this one is not known.
+        # The rows after this error are unknown.
         for line in (*bad.lines(), *error.lines):
             errors.add(line)
         errors.raise_any()
@@ -120,7 +120,7 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True, ans
         kept = np.setdiff1d(np.arange(len(table.ids)), dropped)
         table = replace(table, ids=unique, kept=kept if len(dropped) else None)
     if errors.lines and answered and table.answers is not None:
-        # With other errors the answers are looked at here, so that all are told together.
+        # With other errors, the answers are validated here, so that all errors are reported together.
         with errors.catch():
             refuse_answers(schema, replace(table, kept=np.setdiff1d(np.arange(len(table.ids)), dropped)))
     errors.raise_any()
@@ -128,7 +128,7 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True, ans
 
 
 def _streamed(path: Path, schema: Schema, bad: RowErrors, *, need: bool, look: bool) -> tuple[Table, list[str | None]]:
-    """What a file holds, each row with its number as its id; and the ids it has."""
+    """Read a file with row numbers as ids, and the ids in its id column."""
     where, columns, rows = path.name, None, 0
     kept: dict[str, list[pa.Array]] = {}
     ids: list[str | None] = []
@@ -156,7 +156,7 @@ def _streamed(path: Path, schema: Schema, bad: RowErrors, *, need: bool, look: b
 
 
 def _dropped(table: Table, schema: Schema, empty: Mapping[str, NDArray[np.int64]], answered: bool) -> NDArray[np.int64]:
-    """The rows that are empty: without an input or, where others have one and it counts, without an answer."""
+    """The empty rows: without an input or, with `answered` and if others have one, without an answer."""
     found = reduce(np.union1d, empty.values(), np.array([], dtype=np.int64))
     if answered and table.answers is not None and isinstance(schema.answer, RowAnswers):
         missing = schema.answer.missing(table)
@@ -165,20 +165,20 @@ def _dropped(table: Table, schema: Schema, empty: Mapping[str, NDArray[np.int64]
 
 
 def refuse_answers(schema: Schema, table: Table) -> None:
-    """Refuse rows of a file, but those left out, whose answer is missing or, as far as one file shows it, not known."""
+    """Raise UserError for kept rows of a file whose answer is missing or, as far as one file shows, unknown."""
     if isinstance(schema.answer, RowAnswers):
         schema.answer.refuse_rows(table, table.kept)
 
 
 def refuse_empty(role: Role, rows: Sequence[int], columns: Columns, where: str) -> None:
-    """Refuse rows, counted from 0, whose input is missing or empty."""
+    """Raise UserError for rows, counted from 0, whose input is missing or empty."""
     if rows:
         place, name = at_rows(where, [row + 1 for row in rows]), columns[role.name]
         raise UserError(f"{place}: the {role.word} in column {name!r} is empty; fill it in or remove the row, {SKIP}")
 
 
 def _unique_ids(ids: Sequence[str | None], where: str, name: str, dropped: NDArray[np.int64]) -> tuple[str, ...]:
-    """The ids of a file's rows; one that is missing or there twice is an error, but not in rows that are left out."""
+    """The ids of a file's rows; missing or duplicate ids are errors, except in skipped rows."""
     outside = set(dropped.tolist())
     missing = [row + 1 for row, value in enumerate(ids) if value is None and row not in outside]
     if missing:
@@ -199,7 +199,7 @@ def _unique_ids(ids: Sequence[str | None], where: str, name: str, dropped: NDArr
 
 
 def _ids_of_all(paths: Sequence[Path], tables: Sequence[Table], column: str | None) -> list[tuple[str, ...]]:
-    """The ids of the rows of several files: unique where a column has them, else with the name of their file."""
+    """The ids of the rows of several files: those of the id column, else prefixed with the file name."""
     if column is not None:
         _refuse_repeated_ids(tables, column)
         return [table.ids for table in tables]
@@ -242,7 +242,7 @@ def _refuse_other_columns(tables: Sequence[Table], schema: Schema) -> None:
 
 
 def _in_words(columns: Columns, schema: Schema) -> str:
-    """The columns that matter of a file, in words."""
+    """A description of the relevant columns of a file."""
     titles = {role.name: role.title for role in (*schema.inputs, schema.answer.role)}
     said = [f"{titles[role]} {name!r}" for role, name in columns.names.items()]
     said += [f"id {columns.id!r}"] if columns.id is not None else []

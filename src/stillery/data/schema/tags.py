@@ -1,4 +1,4 @@
-"""Sentences as lists of words with a tag for each word, from columns of a file to the numbers a model learns."""
+"""Reading and encoding of tagged sentences: lists of words with one tag per word."""
 
 from __future__ import annotations
 
@@ -37,11 +37,11 @@ OUTSIDE = "O"
 _PREFIX_ORDER = "BISELU"
 
 Place = Callable[[int, int | None], str]
-"""Says where a sentence is, counted from 1, or a token of it."""
+"""A function that describes the location of a sentence, counted from 1, or of one of its tokens."""
 
 
 def place_in(where: str, first_lines: Sequence[int] | None = None, before: int = 0) -> Place:
-    """Places of a file, of which `before` rows are not counted here; of a CoNLL file with its `first_lines`."""
+    """Return a function for locations in a file after its first `before` rows; `first_lines` are for CoNLL files."""
 
     def place(row: int, token: int | None = None) -> str:
         return at_token(where, before + row, token, None if first_lines is None else int(first_lines[row - 1]))
@@ -50,26 +50,26 @@ def place_in(where: str, first_lines: Sequence[int] | None = None, before: int =
 
 
 def word_column(batch: pa.RecordBatch, name: str, where: str, before: int, option: str) -> pa.Array:
-    """The words of each sentence, as lists of strings; `before` is the number of rows already read.
+    """Read the words of each sentence as lists of strings; `before` is the number of rows already read.
 
-    A sentence without words is an error, and so is a word that is missing or empty.
+    A sentence without words is an error, and so is a missing or empty word.
     """
     return _strings(batch, name, place_of(batch, where, before), option, "token", None)
 
 
 def tag_column(batch: pa.RecordBatch, name: str, where: str, before: int, option: str) -> pa.Array:
-    """The tags of each sentence, as lists of strings.
+    """Read the tags of each sentence as lists of strings.
 
-    Numbers, as data sets of the hub have them, are read where the file says what they are called (Parquet of the
-    `datasets` library does), and else refused: nothing could be scored by entities.
+    Numeric tags, as in data sets on the hub, are decoded if the file has their names (as Parquet files of the
+    `datasets` library do), and are an error otherwise, because entities could not be scored.
     """
     names = _names_in(batch.schema, name)
     return _strings(batch, name, place_of(batch, where, before), option, "tag", names)
 
 
 def first_lines(batch: pa.RecordBatch, where: str) -> NDArray[np.int64] | None:
-    """The line that each sentence of a CoNLL file begins on; None for other files."""
-    # Another file may have a column of that name, such as one that predictions were written to.
+    """The first line of each sentence of a CoNLL file; None for other files."""
+    # Other files may have a column of that name, such as a file of predictions.
     if FIRST_LINE not in batch.schema.names or not is_conll(Path(where)):
         return None
     lines: NDArray[np.int64] = batch.column(FIRST_LINE).to_numpy()
@@ -77,7 +77,7 @@ def first_lines(batch: pa.RecordBatch, where: str) -> NDArray[np.int64] | None:
 
 
 def place_of(batch: pa.RecordBatch, where: str, before: int) -> Place:
-    """Places of a batch of a file."""
+    """Return a function for locations in a batch of a file."""
     lines = first_lines(batch, where)
     return place_in(where, None if lines is None else lines.tolist(), before)
 
@@ -89,7 +89,7 @@ def _strings(
         raise UserError(f"{place(1, None)}: the sentence has no {what}s; fill them in or remove it")
     column = batch.column(name)
     if NESTED in (batch.schema.field(name).metadata or {}):
-        # Values of several types in one column: each row was written out as text.
+        # A column of mixed types: each row was converted to text.
         return pa.array([_row(_read_back(one), at, place, what, names) for at, one in enumerate(column, 1)], LISTS)
     if not _holds_lists(column.type):
         raise UserError(
@@ -114,7 +114,7 @@ def _holds_lists(kind: pa.DataType) -> bool:
 
 
 def _something_is_missing(lists: pa.Array) -> bool:
-    """Whether a list is missing or empty, or a string in one."""
+    """Return whether any list, or any string in one, is missing or empty."""
     sizes = pc.fill_null(pc.list_value_length(lists), 0)
     values = lists.flatten()
     blank = pc.equal(pc.utf8_trim(pc.fill_null(values, ""), " "), "")
@@ -130,7 +130,7 @@ def _read_back(value: pa.Scalar) -> Any:
 
 
 def _row(values: Any, row: int, place: Place, what: str, names: Sequence[str] | None) -> list[str]:
-    """The words or tags of a row, or the error that says what is wrong with which of them."""
+    """The words or tags of a row; raise UserError for the first invalid one."""
     if values is None or values == []:
         raise UserError(f"{place(row, None)}: the sentence has no {what}s; fill them in or remove it")
     if not isinstance(values, list):
@@ -161,7 +161,7 @@ def _shown(value: Any) -> str:
 
 
 def _names_in(schema: pa.Schema, name: str) -> list[str] | None:
-    """What the numbers of a column are called, where the `datasets` library has written that into a file."""
+    """The names for the numeric tags of a column, if the `datasets` library has stored them in the file."""
     try:
         features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
         names = features[name]["feature"]["names"]
@@ -171,7 +171,7 @@ def _names_in(schema: pa.Schema, name: str) -> list[str] | None:
 
 
 def refuse_other_lengths(words: pa.Array, tags: pa.Array, place: Place) -> None:
-    """Refuse a sentence that has not as many tags as words."""
+    """Raise UserError for a sentence with different numbers of tags and words."""
     ours, theirs = (pc.list_value_length(one).to_numpy(zero_copy_only=False) for one in (words, tags))
     wrong = np.flatnonzero(ours != theirs)
     if len(wrong):
@@ -183,7 +183,7 @@ def refuse_other_lengths(words: pa.Array, tags: pa.Array, place: Place) -> None:
 
 
 def infer_tags(lists: Iterable[pa.Array], where: str) -> tuple[str, ...]:
-    """The tags that sentences have, in an order that depends on nothing else: O, then by type and prefix."""
+    """The distinct tags of sentences in a canonical order: O first, then by type and prefix."""
     found: set[str] = set()
     for one in lists:
         found.update(pc.unique(one.flatten()).to_pylist())
@@ -203,7 +203,7 @@ def _rank(tag: str) -> tuple[bool, str, int, str]:
 
 
 def encode_tags(lists: pa.Array, names: Sequence[str], place: Place) -> NDArray[np.int64]:
-    """The number of each tag, word after word; a tag that is none of the names is an error."""
+    """Encode tags as indices into `names`, word after word; an unknown tag is an error."""
     values = lists.flatten()
     found = pc.index_in(values, value_set=pa.array(list(names), type=pa.large_string()))
     if found.null_count:

@@ -1,4 +1,4 @@
-"""Values of one column, checked row by row: texts, lists of texts, and plain values."""
+"""Reading of one column with validation: texts, lists of texts, and scalar values."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ __all__ = [
 ]
 
 TEXTS = pa.list_(pa.large_string())
-"""The Arrow type of several texts per example."""
+"""The Arrow type of a column with several texts per example."""
 
 NOT_A_TEXT = ("", "nan", "NaN")
 BYTES = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary)
@@ -35,7 +35,7 @@ STRINGS = (pa.types.is_string, pa.types.is_large_string, pa.types.is_string_view
 
 
 def text_column(batch: pa.RecordBatch, name: str, where: str, before: int, option: str) -> pa.Array:
-    """One column of a batch as large strings; `before` is the number of rows already read."""
+    """Read one column of a batch as large strings; `before` is the number of rows already read."""
     column = plain_column(batch, name)
     kind = column.type
     present = pc.invert(pc.is_null(column, nan_is_null=True))
@@ -49,7 +49,7 @@ def text_column(batch: pa.RecordBatch, name: str, where: str, before: int, optio
 
 
 def list_column(batch: pa.RecordBatch, name: str, where: str, before: int, option: str) -> pa.Array:
-    """One column of a batch as lists of large strings."""
+    """Read one column of a batch as lists of large strings."""
     column = plain_column(batch, name)
     if pa.types.is_null(column.type):
         return pa.nulls(len(column), TEXTS)
@@ -60,7 +60,7 @@ def list_column(batch: pa.RecordBatch, name: str, where: str, before: int, optio
 
 
 def scalar_column(batch: pa.RecordBatch, name: str, where: str, before: int, use: str) -> list[Any]:
-    """One column of a batch as plain values; `use` says what they are for."""
+    """Read one column of a batch as Python scalars; `use` is their purpose in errors."""
     column = plain_column(batch, name)
     if pa.types.is_nested(column.type) or pa.types.is_temporal(column.type):
         raise UserError(f"{where}: column {name!r} holds {column.type} values and cannot be the {use}")
@@ -72,7 +72,7 @@ def scalar_column(batch: pa.RecordBatch, name: str, where: str, before: int, use
 
 
 def plain_column(batch: pa.RecordBatch, name: str) -> pa.Array:
-    """One column of a batch, not as a dictionary; nulls where the batch has none of that name."""
+    """One column of a batch, decoded if it is dictionary-encoded; nulls if the column is missing."""
     if name not in batch.schema.names:
         return pa.nulls(batch.num_rows)
     column = batch.column(name)
@@ -80,7 +80,7 @@ def plain_column(batch: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def holds_lists(kind: pa.DataType) -> bool:
-    """Whether values of this type are lists."""
+    """Return whether values of this type are lists."""
     return any(test(kind) for test in LISTS)
 
 
@@ -99,7 +99,7 @@ def empty_lists(lists: pa.Array) -> NDArray[np.int64]:
 
 
 def refuse_nested(batch: pa.RecordBatch, name: str, where: str) -> None:
-    """Refuse lists and objects that were written out as text because other rows hold something else."""
+    """Raise UserError for lists and objects that were converted to text because other rows hold other types."""
     metadata = batch.schema.field(name).metadata if name in batch.schema.names else None
     row = int((metadata or {}).get(NESTED, 0))
     if row:

@@ -1,1 +1,1 @@
-"""Named tasks: what they are, where their files are, how they are read."""
+"""Named benchmark tasks: specifications, location of their files, and readers."""

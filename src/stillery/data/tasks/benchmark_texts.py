@@ -1,4 +1,4 @@
-"""Texts of benchmark files, where a missing text is an empty one and no error."""
+"""Reading of texts from benchmark files, where a missing text counts as empty and is not an error."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["filled", "texts_of"]
 
 
 def texts_of(column: pa.Array, name: str, path: Path) -> pa.Array:
-    """A column as large strings, empty where it has none."""
+    """Read a column as large strings; nulls become empty strings."""
     try:
         return pc.fill_null(column.cast(pa.large_string()), "")
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
@@ -23,6 +23,6 @@ def texts_of(column: pa.Array, name: str, path: Path) -> pa.Array:
 
 
 def filled(texts: pa.Array) -> NDArray[np.bool_]:
-    """Which of the texts are more than blank."""
+    """Return a mask of the texts that are not blank."""
     found: NDArray[np.bool_] = pc.not_equal(pc.utf8_trim_whitespace(texts), "").to_numpy(zero_copy_only=False)
     return found

@@ -1,4 +1,4 @@
-"""The benchmark tasks of generating text: data to text, and translation."""
+"""Specifications of the text generation benchmarks: data-to-text and translation."""
 
 from __future__ import annotations
 
@@ -51,4 +51,4 @@ _ALL = (
 )
 
 GENERATION_TASKS: dict[str, GenerationTask] = {task.name: task for task in _ALL}
-"""Every named task of generating text."""
+"""All named text generation tasks."""

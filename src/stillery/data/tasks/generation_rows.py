@@ -1,4 +1,4 @@
-"""One split of a task of generating text, read from the files of its benchmark into examples."""
+"""Reader of one split of a text generation task from the files of its benchmark."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ WORDS = re.compile(r"(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 
 def read_split(task: GenerationTask, split: str, files: Files) -> tuple[Examples, str]:
-    """The rows of a split that have a source and a target, and what was left out, in words.
+    """Read the rows of a split with a source and a target, and return them with a note on skipped rows.
 
-    Empty texts among several references are left out too.
+    Empty texts among several references are skipped too.
     """
     read = _translations if task.languages is not None else _described
     chunks: list[tuple[pa.Array, pa.Array]] = []
@@ -61,7 +61,7 @@ def read_split(task: GenerationTask, split: str, files: Files) -> tuple[Examples
 
 
 def linearised(triples: Sequence[Triple], plain: bool = False) -> str:
-    """Triples in one line, with T5's and BART's marks of subject, relation and object.
+    """Linearise triples, with the markers of subject, relation and object used for T5 and BART.
 
     With `plain`, names are written as words.
 
@@ -82,7 +82,7 @@ def _worded(name: str) -> str:
 
 
 def _translations(task: GenerationTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:
-    """The two languages' columns, or the two fields of a column `translation`."""
+    """Read the columns of the two languages, or the two fields of a column `translation`."""
     assert task.languages is not None
     columns = dict(zip(batch.schema.names, batch.columns, strict=True))
     pairs = columns.get("translation")
@@ -100,7 +100,7 @@ def _translations(task: GenerationTask, batch: pa.RecordBatch, path: Path, befor
 
 
 def _described(task: GenerationTask, batch: pa.RecordBatch, path: Path, before: int) -> tuple[pa.Array, pa.Array]:
-    """Triples in one line, and the sentences that are right for them."""
+    """Read linearised triples, and their reference sentences."""
     names = batch.schema.names
     column = next((name for name in ("tripleset", "input") if name in names), None)
     if column is None or not {"references", "annotations", "target"} & set(names):
@@ -121,7 +121,7 @@ def _described(task: GenerationTask, batch: pa.RecordBatch, path: Path, before: 
 
 
 def _triples(value: Any) -> list[Triple]:
-    """The triples of a row: a list, JSON, or texts such as `subject | relation | object`."""
+    """Parse the triples of a row: a list, JSON, or texts such as `subject | relation | object`."""
     found = json.loads(value) if isinstance(value, str) else value or []
     triples = [one.split(" | ") if isinstance(one, str) else one for one in found]
     if any(len(triple) != 3 or not all(isinstance(one, str) for one in triple) for triple in triples):
@@ -130,7 +130,7 @@ def _triples(value: Any) -> list[Triple]:
 
 
 def _sentences(record: dict[str, Any]) -> Sequence[Any]:
-    """The references; the hub has them inside the annotations of DART, and one target beside them for WebNLG."""
+    """The references; on the hub, DART has them in its annotations, and WebNLG has an additional single target."""
     found = record.get("references") or []
     annotated = record.get("annotations")
     if not found and isinstance(annotated, dict):
@@ -141,7 +141,7 @@ def _sentences(record: dict[str, Any]) -> Sequence[Any]:
 
 
 def _listed(value: Any) -> list[Any]:
-    """A list, or the one that a cell of a .csv has as JSON; any other text is the only one."""
+    """A list, or one parsed from the JSON in a .csv cell; any other text becomes a list of one."""
     if not isinstance(value, str):
         return list(value)
     try:

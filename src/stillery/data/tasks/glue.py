@@ -1,4 +1,4 @@
-"""The benchmark tasks: GLUE as in the Hugging Face data set, and the sets that test GLUE models out of domain."""
+"""Specifications of GLUE, as in the Hugging Face data set, and of out-of-domain test sets for GLUE models."""
 
 from __future__ import annotations
 
@@ -167,4 +167,4 @@ _ALL = (
 )
 
 TASKS: dict[str, Task] = {task.name: task for task in _ALL}
-"""Every named task."""
+"""All named classification and regression tasks."""

@@ -1,4 +1,4 @@
-"""GLUE as text to text: the sources and label words of T5."""
+"""GLUE in text-to-text format: the input formats and label words of T5."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ GLUE_FORMATS = {
     "qnli": "qnli question: {text} sentence: {pair}",
     "rte": "rte sentence1: {text} sentence2: {pair}",
 }
-"""What T5 (Raffel et al. 2020, appendix D) reads for each task; of MNLI the hypothesis comes first."""
+"""The input format of T5 (Raffel et al. 2020, appendix D) for each task; in MNLI the hypothesis comes first."""
 
 STEPS = 5
 HIGHEST = 5
 MIDDLE = HIGHEST / 2
-"""What a text that is no number counts as where scores are compared: it says nothing, for high or for low."""
+"""The score of a generated text that is not a number: the neutral middle of the scale."""
 
 
 def label_words(task: Task) -> tuple[str, ...]:
-    """The text T5 writes for each class, in the task's order; for STS-B the scores 0.0, 0.2, ..., 5.0."""
+    """The text that T5 generates for each class, in the task's order; for STS-B the scores 0.0, 0.2, ..., 5.0."""
     _check(task)
     if task.labels.regression:
         return tuple(f"{step / STEPS:.1f}" for step in range(HIGHEST * STEPS + 1))
@@ -43,7 +43,7 @@ def label_words(task: Task) -> tuple[str, ...]:
 
 
 def written_scores(outputs: Sequence[str]) -> NDArray[np.float32]:
-    """The score `[n]` each generated text is, whatever its decimals, cut to 0 and 5; NaN for one that is no number.
+    """Parse generated texts as scores `[n]` with any decimals, clipped to [0, 5]; NaN for a text that is not a number.
 
     >>> written_scores(["3.8", " 4", "-1", "7.25", "3.8 or so", ""])
     array([3.8, 4. , 0. , 5. , nan, nan], dtype=float32)
@@ -53,7 +53,7 @@ def written_scores(outputs: Sequence[str]) -> NDArray[np.float32]:
 
 
 def glue_as_text(task: Task, examples: Examples) -> Examples:
-    """A GLUE task's examples, labelled in the task's own order, as T5 has them; without labels there are no targets."""
+    """Convert a GLUE task's examples, with labels in the task's order, to T5's format; targets need labels."""
     _check(task)
     return Examples(
         ids=examples.ids,
@@ -73,7 +73,7 @@ def _targets(task: Task, examples: Examples) -> pa.Array | None:
         return None
     labels, words = examples.labels, pa.array(label_words(task), type=pa.large_string())
     if task.labels.regression:
-        # In single precision, and halves to even, as T5 rounds them.
+        # In single precision and half to even, as in T5.
         labels = np.round(labels.astype(np.float32) * np.float32(STEPS)).astype(np.int64)
     return words.take(pa.array(np.asarray(labels, dtype=np.int64)))
 

@@ -1,4 +1,4 @@
-"""One split of a task of classification, read from the files of its benchmark into examples."""
+"""Reader of one split of a classification or regression task from the files of its benchmark."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ RAW = (".tsv", ".tsv.gz", ".txt")
 
 
 def has_labels(task: Task, files: Files) -> bool:
-    """Whether the split has labels; the leaderboard's test splits have none, or -1 for each."""
+    """Return whether a split has labels; the leaderboard's test splits have none, or -1 for each row."""
     first = next(_rows(task, files.paths[0]))
     column = _label_column(first.batch)
     return column is not None and any(label_name(value) not in NO_LABEL for value in first.batch[column].to_pylist())
 
 
 def read_split(task: Task, split: str, files: Files, need_labels: bool = True) -> tuple[Examples, str]:
-    """The labelled rows of a split with class indices in the task's order, and what was left out, in words.
+    """Read the labelled rows of a split with class indices in the task's order, and a note on skipped rows.
 
-    Without `need_labels` all rows with a text, and no labels.
+    Without `need_labels`, read all rows with a text, without labels.
     """
     read = [_read(task, path, files) for path in files.paths]
     rows, texts, pairs = _joined(read)
@@ -64,7 +64,7 @@ def read_split(task: Task, split: str, files: Files, need_labels: bool = True) -
 
 
 def read_texts(task: Task, split: str, files: Files) -> Examples:
-    """Every row of a split, in the order of its files and without labels, as a leaderboard counts them."""
+    """Read every row of a split without labels, in the order of its files, which the leaderboard requires."""
     read = [_read(task, path, files) for path in files.paths]
     for path, one in zip(files.paths, read, strict=True):
         if one.ragged:
@@ -76,7 +76,7 @@ def read_texts(task: Task, split: str, files: Files) -> Examples:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Read:
-    """What one file holds of a task's columns: texts and, for pairs, second texts; `length` counts all its rows."""
+    """The task's columns in one file: texts and, for pairs, second texts; `length` counts all its rows."""
 
     rows: NDArray[np.int64]
     columns: tuple[pa.Array, ...]
@@ -115,7 +115,7 @@ def _read(task: Task, path: Path, files: Files) -> _Read:
 
 
 def _rows(task: Task, path: Path) -> Iterator[Rows]:
-    """The rows of a file: raw where it is tab-separated, else as the rest of the data is read."""
+    """Iterate over the rows of a file: raw if it is tab-separated, else with the general readers."""
     if path.name.lower().endswith(RAW):
         known = [name for names in task.columns for name in names if name]
         yield from read_raw(path, known, task.headerless)
@@ -145,7 +145,7 @@ def _texts(task: Task, batch: pa.RecordBatch, name: str, path: Path) -> pa.Array
 
 
 def _joined(read: Sequence[_Read]) -> tuple[NDArray[np.int64], pa.Array, pa.Array | None]:
-    """The row numbers, counted on from file to file, and the texts of all of them."""
+    """The row numbers, continued from file to file, and the texts of all files."""
     before = np.cumsum([0, *(one.length for one in read[:-1])])
     rows = np.concatenate([start + one.rows for start, one in zip(before, read, strict=True)])
     columns = [pa.concat_arrays(column) for column in zip(*(one.columns for one in read), strict=True)]
@@ -157,7 +157,7 @@ def _ids(task: Task, split: str, rows: NDArray[np.int64]) -> tuple[str, ...]:
 
 
 def _encoded(values: Sequence[Any], task: Task, where: str) -> NDArray[Any]:
-    """Labels in the task's order; files have either the names of the classes or their numbers."""
+    """Encode labels in the task's order; files have either the names of the classes or their indices."""
     if task.labels.regression:
         return encode(values, task.labels, where)
     names = {str(index): name for index, name in enumerate(task.labels.names)}

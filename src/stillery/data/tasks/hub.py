@@ -1,4 +1,4 @@
-"""Data sets of the Hugging Face hub: what of them is in the local cache, and how the rest is downloaded."""
+"""Data sets of the Hugging Face hub: lookup in the local cache, and download."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from stillery.progress import track
 __all__ = ["Cached", "NotFetched", "cached", "fetch"]
 
 _PATIENCE = 30.0
-"""Seconds without a byte after which a download is given up."""
+"""Seconds without received data after which a download is aborted."""
 
 
 class NotFetched(Exception):
-    """Why nothing could be had from the hub, in a few words."""
+    """The short reason why a download from the hub failed."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,14 +33,14 @@ class Cached:
 
 
 def cached(hub: Hub) -> Cached | None:
-    """The data set as the local cache has it; None unless every split is there."""
+    """Find the data set in the local cache; None unless every split is there."""
     for repo in (hub.repo, *hub.also):
         for snapshot in _snapshots(repo, hub.revision):
             names = [path.relative_to(snapshot).as_posix() for path in snapshot.rglob("*.parquet") if path.is_file()]
             try:
                 splits = hub_splits(names, hub.folder, hub.splits, str(snapshot))
             except UserError:
-                # A download that was broken off; it is resumed, not read.
+                # An interrupted download, which is resumed instead of read.
                 continue
             if splits.keys() == hub.splits.keys():
                 files = {split: Files(paths=tuple(snapshot / name for name in some)) for split, some in splits.items()}
@@ -50,7 +50,7 @@ def cached(hub: Hub) -> Cached | None:
 
 def fetch(hub: Hub, name: str) -> Cached:
     """Download every split that is not in the local cache yet."""
-    # What the hub's client raises depends on its version and on that of its transport.
+    # The exceptions of the hub's client depend on its version and on its HTTP library.
     try:
         ask(partial(_download, hub, name), growing=_cache_of(hub.repo), patience=_PATIENCE)
     except NoAnswer as error:
@@ -84,7 +84,7 @@ def _cache_of(repo: str) -> Path:
 
 
 def _snapshots(repo: str, revision: str) -> Iterator[Path]:
-    """The folders that the cache has of a repository: the one its revision points at, then the newest first."""
+    """The cached snapshots of a repository: the one the revision points to, then the newest first."""
     folder = _cache_of(repo)
     try:
         pointer = folder / "refs" / revision

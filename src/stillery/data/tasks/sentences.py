@@ -1,4 +1,4 @@
-"""Sentences out of running text, by rule."""
+"""Rule-based sentence splitting of running text."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 __all__ = ["split_sentences"]
 
 PARAGRAPHS = re.compile(r"\n\s*\n")
-# The end of a sentence with the quotes and brackets it closes, and what comes after the space.
+# The end of a sentence with its closing quotes and brackets, and the first character after the space.
 END = re.compile(r"[.!?\u2026]+[\"'\u201d\u2019\u00bb)\]]*(?= (\S))")
 OPENING = "\"'\u201c\u2018\u00ab(["
 ABBREVIATIONS = frozenset(
@@ -22,11 +22,11 @@ ABBREVIATIONS = frozenset(
 
 
 def split_sentences(text: str) -> Iterator[str]:
-    """The sentences of a text, with single spaces between their words.
+    """Split a text into sentences, with single spaces between words.
 
-    A sentence ends at a blank line, and at a full stop, exclamation mark, question mark or ellipsis (with the quotes
-    and brackets it closes) before a space and anything but a small letter. A full stop after a known abbreviation or
-    an initial ends nothing.
+    A sentence ends at a blank line, and at a full stop, exclamation mark, question mark or ellipsis (with closing
+    quotes and brackets) before a space and anything but a lower-case letter. A full stop after a known abbreviation or
+    an initial does not end a sentence.
 
     >>> list(split_sentences("Dr. A. Smith left. He said 'Why?' and went, i.e. he ran.  It was 5 p.m. then."))
     ['Dr. A. Smith left.', "He said 'Why?' and went, i.e. he ran.", 'It was 5 p.m. then.']

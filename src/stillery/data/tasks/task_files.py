@@ -1,4 +1,4 @@
-"""Where the data of a named task is: a data folder, the local cache of the hub, a package, or the hub itself."""
+"""Location of the data of a named task: a data folder, the local hub cache, a package, or the hub itself."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["Found", "download", "find", "find_local"]
 
 @dataclass(frozen=True, kw_only=True)
 class Found:
-    """A task's data: the kind of place, in words where that is, and the files of each split or the package's one."""
+    """The location of a task's data: its kind, a description, and the files of each split or the package's file."""
 
     kind: str
     where: str
@@ -27,12 +27,12 @@ class Found:
 
     @property
     def splits(self) -> tuple[str, ...]:
-        """The splits it has."""
+        """The available splits."""
         return tuple(self.files) if self.package is None else ("train", "dev", "test")
 
 
 def find_local(task: AnyTask, data_dir: Path | None = None) -> Found | None:
-    """The first place on this machine that has the task: the data folder, the hub's cache, the package."""
+    """Find the task on this machine: in the data folder, else in the hub's cache, else in the package."""
     if data_dir is not None:
         found = _in_folder(task, data_dir)
         if found is not None:
@@ -49,7 +49,7 @@ def find_local(task: AnyTask, data_dir: Path | None = None) -> Found | None:
 
 
 def find(task: AnyTask, data_dir: Path | None = None) -> Found:
-    """The task's data from this machine, else from the hub."""
+    """Find the task's data on this machine, else download it from the hub."""
     found = find_local(task, data_dir)
     if found is not None:
         return found
@@ -62,7 +62,7 @@ def find(task: AnyTask, data_dir: Path | None = None) -> Found:
 
 
 def download(task: AnyTask) -> Found:
-    """Get the task from the hub into the local cache; what is there already is not downloaded again."""
+    """Download the task from the hub into the local cache, unless it is there already."""
     if task.hub is None:
         raise UserError(f"{task.name} is not on the hub: {_cures(task, fetchable=False)}")
     there = cached(task.hub)
@@ -100,7 +100,7 @@ def _nowhere(task: AnyTask, data_dir: Path | None, reason: str | None) -> str:
 
 
 def _cures(task: AnyTask, *, fetchable: bool) -> str:
-    """What to put where."""
+    """The remedies for missing data in an error."""
     split = "test" if task.out_of_domain_for else "train"
     official, plain = (f"DIR/{name}/{split}" for name in task.folders[:2])
     # Only GLUE publishes its tasks as .tsv.

@@ -1,1 +1,1 @@
-"""Texts as token ids: encode, cache, batch, pad."""
+"""Tokenisation: encoding, caching, batching and padding."""

@@ -40,10 +40,10 @@ def collate_generation(
 ) -> Batch:
     """Gather examples into a batch, padded to the longest of them rounded up to a multiple of `pad_to`.
 
-    `inputs` are input_ids and attention_mask, of the encoder where there is one, and labels `[examples, tokens]`. A
-    decoder's labels lie under its input_ids, not shifted, as transformers has them. They are `IGNORED` for padding and
-    prompts and for nothing else; an end token is scored even where padding is the same token. `side` is where
-    input_ids are padded; the labels of an encoder-decoder always are on the right. `Batch.labels` is None.
+    `inputs` are input_ids and attention_mask, of the encoder if there is one, and labels `[examples, tokens]`. A
+    decoder's labels are aligned with its input_ids, not shifted, as in transformers. They are `IGNORED` for padding and
+    prompts only; an end token is scored even if it is also the padding token. `side` is the padding side of input_ids;
+    the labels of an encoder-decoder are always padded on the right. `Batch.labels` is None.
     """
     padded = Padded(tokens.source, index, pad_to, side)
     input_ids = padded.gather(tokens.source.flat, pad_id)
@@ -57,10 +57,10 @@ def collate_generation(
 
 
 class Padded:
-    """Where the tokens of a batch lie when it is padded to its longest example.
+    """The token positions of a batch padded to its longest example.
 
-    `real` `[examples, padded length]` says which places hold a token, and `position` where in `tokens.flat` that is,
-    else 0. Anything that has one value per token can be gathered by them: ids, types, labels.
+    `real` `[examples, padded length]` is the mask of positions with a token, and `position` its index in `tokens.flat`,
+    else 0. Anything with one value per token can be gathered by them: ids, types, labels.
     """
 
     def __init__(self, tokens: Tokens, index: Indices, pad_to: int, side: Side) -> None:
@@ -69,7 +69,7 @@ class Padded:
         longest = int(sizes.max(initial=0))
         width = -(-longest // pad_to) * pad_to
         if tokens.max_length is not None:
-            # A model may have no position beyond the limit, so rounding up stops there.
+            # A model may have no positions beyond the limit, so padding stops there.
             width = min(width, max(tokens.max_length, longest))
         places = np.arange(width)[None, :]
         first = np.zeros(len(index), dtype=np.int64) if side == "right" else width - sizes
@@ -82,7 +82,7 @@ class Padded:
         return self.real.astype(np.int64)
 
     def gather(self, flat: NDArray[Any], pad: int) -> NDArray[np.int64]:
-        """The values of the tokens, `pad` where there is none."""
+        """Gather the values of the tokens, with `pad` at padding positions."""
         found: NDArray[np.int64] = np.where(self.real, flat[self.position].astype(np.int64), pad)
         return found
 

@@ -1,4 +1,4 @@
-"""Token ids of many texts, kept in flat arrays."""
+"""Tokenisation of texts into flat arrays of token ids."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = ["Tokens", "tokenise", "tokenise_with"]
 AT_ONCE = 1000
 
 Encode = Callable[[list[str], list[str] | None, int | None], BatchEncoding]
-"""Encodes texts and second texts, cut to a number of tokens or, with None, whole."""
+"""A function that encodes texts and second texts, truncated to a number of tokens unless that is None."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Tokens:
-    """Token ids one example after another; example i is `flat[offsets[i]:offsets[i + 1]]`."""
+    """Concatenated token ids of examples; example i is `flat[offsets[i]:offsets[i + 1]]`."""
 
     flat: NDArray[np.int32]
     offsets: NDArray[np.int64]
@@ -45,7 +45,7 @@ class Tokens:
         return np.diff(self.offsets)
 
     def arrays(self, prefix: str = "") -> dict[str, NDArray[Any]]:
-        """The arrays by name, to be kept."""
+        """The arrays by name, for caching."""
         named: dict[str, NDArray[Any]] = {prefix or "flat": self.flat}
         named[f"{prefix}_offsets" if prefix else "offsets"] = self.offsets
         return named if self.types is None else named | {"types": self.types}
@@ -54,7 +54,7 @@ class Tokens:
 def tokenise(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
 ) -> Tokens:
-    """Tokenise texts (or pairs of texts), each cut to `max_length` or to what the tokenizer allows if that is less."""
+    """Tokenise texts or pairs of texts, truncated to `max_length` or to the tokenizer's maximum if that is less."""
     limit = min(max_length, tokenizer.model_max_length)
     texts, pairs = examples["text"], examples.get("text_pair")
     special = tokenizer.num_special_tokens_to_add(pair=pairs is not None)
@@ -79,7 +79,7 @@ def tokenise_with(
     limit: int | None,
     description: str,
 ) -> Tokens:
-    """Tokenise texts as `encode` does, a thousand at a time; it may use the tokenizer as it likes."""
+    """Tokenise texts with `encode`, a thousand at a time; it may change the tokenizer's truncation and padding."""
     flat: list[NDArray[np.int32]] = []
     types: list[NDArray[np.int8]] = []
     lengths: list[NDArray[np.int64]] = []
@@ -117,7 +117,7 @@ def _joined(chunks: list[NDArray[Any]], dtype: Any) -> NDArray[Any]:
 
 
 def _was_cut(encode: Encode, encoded: BatchEncoding, texts: list[str], pairs: list[str] | None, row: int) -> bool:
-    """Whether an example that fills the limit was longer before."""
+    """Return whether an example at the length limit was truncated."""
     if encoded.encodings is not None:
         return bool(encoded.encodings[row].overflowing)
     whole = encode([texts[row]], None if pairs is None else [pairs[row]], None)
@@ -126,7 +126,7 @@ def _was_cut(encode: Encode, encoded: BatchEncoding, texts: list[str], pairs: li
 
 @contextmanager
 def _parallel() -> Iterator[None]:
-    """Let the tokenizer use every core inside the block, unless the user decided otherwise."""
+    """Let the tokenizer use every core inside the block, unless TOKENIZERS_PARALLELISM is set."""
     # Set only here: left on, a process forked later could deadlock in the tokenizer's threads.
     if "TOKENIZERS_PARALLELISM" in os.environ:
         yield
@@ -140,7 +140,7 @@ def _parallel() -> Iterator[None]:
 
 @contextmanager
 def _as_before(tokenizer: PreTrainedTokenizerBase) -> Iterator[None]:
-    """Give the tokenizer back its own truncation and padding, which are saved with it."""
+    """Restore the tokenizer's truncation and padding settings after the block, as they are saved with it."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     truncation, padding = (backend.truncation, backend.padding) if backend is not None else (None, None)
     try:

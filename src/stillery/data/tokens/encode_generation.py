@@ -1,4 +1,4 @@
-"""Token ids of sources and of the texts to be generated from them, for encoder-decoders and decoders."""
+"""Tokenisation of sources and target texts for encoder-decoders and decoders."""
 
 from __future__ import annotations
 
@@ -29,21 +29,21 @@ __all__ = [
 ]
 
 PROMPT = "{source}\n"
-"""What a decoder is given to generate from, unless something else is asked for."""
+"""The default prompt template of a decoder."""
 
 SOURCE = "{source}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerationFormat:
-    """How sources and targets become tokens of one kind of model.
+    """The settings by which sources and targets are tokenised for one kind of model.
 
     Args:
         kind: "encoder-decoder" or "decoder".
-        max_source: the most tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
-        max_target: the most tokens of a target, end token included.
-        prompt: a decoder's prompt, with {source} where the source goes.
-        prefix: what stands before each source of an encoder-decoder, such as T5's "translate English to German: ".
+        max_source: the maximum tokens of an encoder's input, or of a decoder's prompt; see `prompts`.
+        max_target: the maximum tokens of a target, end token included.
+        prompt: a decoder's prompt template, with {source} for the source.
+        prefix: the text before each source of an encoder-decoder, such as T5's "translate English to German: ".
     """
 
     kind: str
@@ -57,9 +57,9 @@ class GenerationFormat:
 class GenerationTokens:
     """Token ids of examples, in flat arrays.
 
-    For an encoder-decoder `source` holds what the encoder reads and `target` what the decoder is to generate, its end
-    token included. For a decoder `source` holds prompt, target and end token in one row, and `prompt_lengths` how many
-    of its tokens are the prompt; `target` is None. `cut_sources` and `cut_targets` count what was too long.
+    For an encoder-decoder, `source` has the encoder inputs and `target` the decoder targets with their end tokens. For
+    a decoder, `source` has prompt, target and end token in one row, and `prompt_lengths` the number of prompt tokens;
+    `target` is None. `cut_sources` and `cut_targets` count truncated ones.
     """
 
     ids: tuple[str, ...]
@@ -74,12 +74,12 @@ class GenerationTokens:
 
     @property
     def encoder_lengths(self) -> NDArray[np.int64] | None:
-        """The number of tokens the encoder reads of each example; None without an encoder."""
+        """The number of encoder input tokens of each example; None without an encoder."""
         return None if self.target is None else self.source.lengths
 
     @property
     def decoder_lengths(self) -> NDArray[np.int64]:
-        """The number of tokens the decoder is given of each example."""
+        """The number of decoder tokens of each example."""
         return self.source.lengths if self.target is None else self.target.lengths
 
     @cached_property
@@ -89,19 +89,19 @@ class GenerationTokens:
 
     @cached_property
     def lengths(self) -> NDArray[np.int64]:
-        """What examples are sorted by: the number of their tokens in all stacks together."""
+        """The number of tokens of each example in encoder and decoder together, by which examples are sorted."""
         return self.decoder_lengths if self.encoder_lengths is None else self.encoder_lengths + self.decoder_lengths
 
 
 def tokenise_generation(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> GenerationTokens:
-    """Tokenise sources and targets as a model of this kind is trained on them.
+    """Tokenise sources and targets for training a model of this kind.
 
-    Every target ends with the end token, cut or not. An encoder-decoder's target is what the tokenizer makes of a
-    `text_target`; the token a decoder starts with is not part of it, but BART's `<s>`, which it generates first, is. A
-    decoder's prompt and target are tokenised apart and joined, so that generation starts from exactly the tokens that
-    training had before the target.
+    Every target ends with the end token, truncated or not. An encoder-decoder's target is tokenised as `text_target`;
+    the decoder start token is not part of it, but BART's `<s>`, which it generates first, is. A decoder's prompt and
+    target are tokenised separately and joined, so that generation starts from exactly the tokens that preceded the
+    target in training.
     """
     if examples.get("target") is None:
         raise UserError(
@@ -125,12 +125,12 @@ def tokenise_generation(
 def prompts(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> Tokens:
-    """What a model of this kind is given to generate from: an encoder's inputs, or a decoder's prompts.
+    """Tokenise the inputs for generation with a model of this kind: encoder inputs or decoder prompts.
 
-    They are cut to `max_source` tokens, whatever length the tokenizer recommends. An encoder's input is cut as the
-    tokenizer cuts, at its end. A decoder's prompt that is too long loses the end of its source: what the template has
-    behind the source stays, and is then tokenised by itself. A decoder's prompt begins with the start token if the
-    tokenizer gives texts one.
+    They are truncated to `max_source` tokens, whatever length the tokenizer recommends. An encoder's input is truncated
+    by the tokenizer, at its end. A decoder's prompt that is too long loses the end of its source: the part of the
+    template after the source is kept, and is then tokenised separately. A decoder's prompt begins with the start token
+    if the tokenizer adds one to texts.
     """
     check_room(tokenizer, form)
     if form.kind == "encoder-decoder":
@@ -139,7 +139,7 @@ def prompts(
 
 
 def check_room(tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> None:
-    """Refuse a prompt or prefix that leaves a source no token of the `max_source`, and a prompt without a source."""
+    """Raise UserError for a prompt or prefix that leaves no room for a source, and a prompt without {source}."""
     if form.kind == "encoder-decoder":
         special, own = tokenizer.num_special_tokens_to_add(pair=False), _size(form.prefix, tokenizer)
         if form.max_source <= special + own:
@@ -162,9 +162,9 @@ def check_room(tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> No
 
 
 def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequence[int]], kind: str) -> GenerationTokens:
-    """What `prompts` gives, with targets that are tokens already, as a model wrote them.
+    """Combine the result of `prompts` with targets generated by a model as token ids.
 
-    They have their end token, or none where they were cut off, so that none counts as cut here.
+    They have their end token, or none if generation was cut off, so that none counts as truncated here.
     """
     rows = [np.asarray(target, dtype=np.int32) for target in targets]
     limit = max(map(len, rows), default=0)
@@ -184,7 +184,7 @@ def with_targets(ids: tuple[str, ...], source: Tokens, targets: Sequence[Sequenc
 
 
 def end_of(tokenizer: PreTrainedTokenizerBase) -> int:
-    """The token that ends a text: the end token, else the one that separates texts."""
+    """The token that ends a text: the end token, else the separator token."""
     for token in (tokenizer.eos_token_id, tokenizer.sep_token_id):
         if token is not None:
             return int(token)
@@ -217,7 +217,7 @@ def _decoder_prompts(
 def _one_row(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, source: Tokens, max_target: int, description: str
 ) -> GenerationTokens:
-    """Prompts and targets joined, one row each."""
+    """Join each prompt and its target into one row."""
     assert source.max_length is not None
     most = source.max_length + max_target
     target = _targets(examples["target"], tokenizer, max_target, description, target=False)
@@ -235,13 +235,13 @@ def _one_row(
 def _targets(
     texts: pa.Array, tokenizer: PreTrainedTokenizerBase, limit: int, description: str, *, target: bool
 ) -> Tokens:
-    """Targets with their end token; as a tokenizer's `target` they have its other special tokens too."""
+    """Tokenise targets with their end token and, with `target`, the tokenizer's other special tokens for targets."""
     end = end_of(tokenizer)
     bare = tokenizer(text_target="")["input_ids"] if target else []
     ended = bare[-1:] == [end]
     if limit <= len(bare) + (not ended):
         raise UserError(f"a target of at most {limit} tokens has no room for text beside its special ones")
-    # With the tokenizer's own end token it is the tokenizer that keeps it when it cuts.
+    # If the tokenizer adds the end token itself, it also keeps it when truncating.
     found = _encoded(texts, tokenizer, limit if ended else limit - 1, description, special=target, target=target)
     if ended:
         return found
@@ -270,13 +270,13 @@ def _encoded(
 
 
 def _start(tokenizer: PreTrainedTokenizerBase) -> list[int]:
-    """The token that every text of this tokenizer begins with, if there is one."""
+    """The start token that the tokenizer adds to every text, if any."""
     given: list[int] = tokenizer("")["input_ids"][:1]
     return given if given and given[0] in (tokenizer.bos_token_id, tokenizer.cls_token_id) else []
 
 
 def _around(prompt: str) -> tuple[str, str]:
-    """What a template has before and behind its source."""
+    """The parts of a template before and after its source."""
     before, found, behind = prompt.partition(SOURCE)
     if not found or SOURCE in behind:
         raise UserError(f"the prompt {prompt!r} must have {SOURCE} in it once, where the source goes")
@@ -289,7 +289,7 @@ def _ids(text: str, tokenizer: PreTrainedTokenizerBase) -> list[int]:
 
 
 def _size(before: str, tokenizer: PreTrainedTokenizerBase) -> int:
-    """How many tokens stand before a source; the last space is one with its first word."""
+    """The number of tokens before a source; a final space merges with the first word of the source."""
     return len(_ids(before.removesuffix(" "), tokenizer))
 
 

@@ -1,4 +1,4 @@
-"""Token ids of sentences that are given as words, and where among them each word begins."""
+"""Tokenisation of sentences given as words, with the first subword of each word."""
 
 from __future__ import annotations
 
@@ -18,21 +18,21 @@ from stillery.ignored import IGNORED
 __all__ = ["UNKNOWN", "WordTokens", "first_piece_labels", "refuse_slow", "tokenise_words"]
 
 UNKNOWN = -1
-"""The label of a first piece whose tag is not known: a model may be compared with its teacher there."""
+"""The label of a first subword whose tag is unknown, where a model can still be compared with its teacher."""
 
 Ints = NDArray[np.int64]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class WordTokens:
-    """Token ids of sentences, and the place of each word's first piece.
+    """Token ids of sentences, and the position of each word's first subword.
 
     Attributes:
         tokens: the token ids of each sentence.
         offsets: sentence i has the words `offsets[i]:offsets[i + 1]`.
-        first: where in `tokens.flat` each word begins; -1 of a word that was cut off, or that has no piece.
-        cut: how many words were cut off.
-        unread: how many words have no piece, although they are within the length.
+        first: the index in `tokens.flat` of each word's first subword; -1 if it was truncated or has no subword.
+        cut: the number of truncated words.
+        unread: the number of words without a subword, although they are within the length.
     """
 
     tokens: Tokens
@@ -55,7 +55,7 @@ class WordTokens:
         return len(self.first)
 
     def notes(self, split: str) -> list[str]:
-        """What of a split is not learnt and not predicted, in words."""
+        """Messages about words of a split that cannot be learnt or predicted."""
         said = []
         if self.cut:
             many = "" if self.tokens.truncated == 1 else "s"
@@ -72,7 +72,7 @@ _NO_TAG = "are scored as words that were given no tag"
 
 
 def refuse_slow(tokenizer: PreTrainedTokenizerBase, where: str) -> None:
-    """Refuse a tokenizer written in Python: it does not say which word a token is a piece of."""
+    """Raise UserError for a slow tokenizer, in Python: it does not map tokens to words."""
     if not tokenizer.is_fast:
         raise UserError(
             f"{where}: its tokenizer ({type(tokenizer).__name__}) does not say which word a token is a piece of; use a "
@@ -83,9 +83,9 @@ def refuse_slow(tokenizer: PreTrainedTokenizerBase, where: str) -> None:
 def tokenise_words(
     sentences: pa.Array, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
 ) -> WordTokens:
-    """Tokenise lists of words, each sentence cut to `max_length` or to what the tokenizer allows if that is less.
+    """Tokenise lists of words, truncated to `max_length` or to the tokenizer's maximum if that is less.
 
-    A word of which a tokenizer makes nothing, such as a control character, is given to it as its unknown token.
+    A word for which a tokenizer returns no token, such as a control character, is replaced by its unknown token.
     """
     refuse_slow(tokenizer, type(tokenizer).__name__)
     limit = min(max_length, tokenizer.model_max_length)
@@ -106,7 +106,7 @@ def tokenise_words(
 
 
 class _Reading:
-    """Encodes sentences, and notes of each which words begin where among its tokens."""
+    """An encoder of sentences that records the words of each and the positions of their first tokens."""
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
@@ -114,7 +114,7 @@ class _Reading:
         self.unread = 0
 
     def __call__(self, sentences: Any, _: list[str] | None, limit: int | None) -> BatchEncoding:
-        """As `tokenise_with` asks for it; with a fast tokenizer it is called once for each block of sentences."""
+        """Encode a block of sentences; with a fast tokenizer, `tokenise_with` calls this once per block."""
         encoded = self._encoded(sentences, limit)
         silent = {row: words for row, words in enumerate(map(_silent, encoded.encodings, sentences)) if words}
         unknown = self.tokenizer.unk_token
@@ -138,26 +138,26 @@ class _Reading:
 
 
 def _silent(encoding: Any, words: list[str]) -> set[int]:
-    """The words of which there is no piece, neither within the length nor beyond it."""
+    """The words without any subword, neither within the length nor beyond it."""
     seen = {word for one in (encoding, *encoding.overflowing) for word in one.word_ids}
     return set() if len(seen - {None}) == len(words) else set(range(len(words))) - seen
 
 
 def _begins(encoding: Any, side: str) -> tuple[Ints, Ints]:
-    """The words that begin within the length, and at which token each does."""
+    """The words that begin within the length, and the position of each one's first token."""
     words = np.array([-1 if word is None else word for word in encoding.word_ids], dtype=np.int64)
     new = (words >= 0) & (words != np.append(-1, words[:-1]))
     if side == "left" and encoding.overflowing:
-        # A word that was cut in two begins with what was cut off.
+        # A word split by truncation begins in the part that was removed.
         new &= ~np.isin(words, [word for one in encoding.overflowing for word in one.word_ids if word is not None])
     places = np.flatnonzero(new)
     return words[places], places
 
 
 def first_piece_labels(words: WordTokens, tags: NDArray[np.int64] | None) -> NDArray[np.int64]:
-    """The label of each token: the tag of a word at its first piece, elsewhere `IGNORED`; `UNKNOWN` without tags.
+    """The label of each token: the tag of a word at its first subword (`UNKNOWN` without tags), else `IGNORED`.
 
-    `tags` are those of all words, sentence after sentence; they lie as the tokens do in `tokens.flat`.
+    `tags` are those of all words, sentence after sentence; the labels are aligned with `tokens.flat`.
     """
     labels = np.full(len(words.tokens.flat), IGNORED, dtype=np.int64)
     there = words.first >= 0

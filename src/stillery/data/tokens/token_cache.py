@@ -1,4 +1,4 @@
-"""Tokens kept in the cache folder, so that a set of texts is tokenised once."""
+"""Cache of tokenised texts on disk, so that a set of texts is only tokenised once."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ __all__ = [
     "token_key",
 ]
 
-# Fewer texts are tokenised in less time than it takes to look them up.
+# Fewer texts are tokenised faster than they are looked up.
 FEWEST = 2000
 PLACES = ("name_or_path", "local_files_only", "is_local")
 
 
 class Tokenised(Protocol):
-    """What a tokeniser makes of examples."""
+    """Tokenised examples."""
 
     @property
     def lengths(self) -> NDArray[np.int64]:
@@ -54,14 +54,14 @@ T = TypeVar("T", bound=Tokenised)
 
 @dataclass(frozen=True, kw_only=True)
 class Kept(Generic[T]):
-    """How one kind of tokens is kept.
+    """The cache format of one kind of tokens.
 
     Args:
         kind: the folder in the cache.
-        version: the number of the format, part of every key.
-        about: what the texts are called.
-        pack: tokens as arrays.
-        unpack: arrays as the tokens of examples.
+        version: the version of the format, part of every key.
+        about: the word for the texts in messages.
+        pack: converts tokens to arrays.
+        unpack: converts arrays to the tokens of examples.
     """
 
     kind: str
@@ -78,9 +78,9 @@ def cached(
     settings: Mapping[str, Any],
     make: Callable[[], T],
 ) -> T:
-    """What `make` gives, read from the cache when it is there and put there when it is not.
+    """Return the result of `make` from the cache, or compute it and write it to the cache.
 
-    `settings` are what the tokens depend on beside texts and tokenizer.
+    `settings` is everything the tokens depend on besides texts and tokenizer.
     """
     cache = find_cache() if len(examples) >= FEWEST else None
     key = _key(kept, examples, tokenizer, settings) if cache is not None else None
@@ -93,7 +93,7 @@ def cached(
     tokens = make()
     packed, count = kept.pack(tokens), int(tokens.lengths.sum())
     if count:
-        # Nothing cannot be mapped to memory, and is quick to find again.
+        # Empty arrays cannot be memory-mapped, and are quick to recompute.
         longest = f", at most {packed.facts['max_length']} each" if "max_length" in packed.facts else ""
         about = f"{len(examples):,} {kept.about} of {examples.source}, {count:,} tokens{longest}"
         write_arrays(cache, kept.kind, key, packed, about)
@@ -103,15 +103,15 @@ def cached(
 def cached_tokens(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
 ) -> Tokens:
-    """What `tokenise` gives, from the cache when it is there."""
+    """Return the result of `tokenise`, from the cache if it is there."""
     settings = _settings(tokenizer, max_length)
     return cached(_TEXTS, examples, tokenizer, settings, lambda: tokenise(examples, tokenizer, max_length, description))
 
 
 def token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int) -> str | None:
-    """The sha256 of everything the tokens depend on: texts, tokenizer, length, versions; not of ids and labels.
+    """The sha256 of everything the tokens depend on: texts, tokenizer, length, versions; not ids and labels.
 
-    None when that cannot be said: a tokenizer of a class outside transformers may do anything.
+    None if it cannot be determined: a tokenizer class outside transformers may do anything.
     """
     return _key(_TEXTS, examples, tokenizer, _settings(tokenizer, max_length))
 
@@ -119,7 +119,7 @@ def token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length
 def cached_generation_tokens(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat, description: str = "tokenise"
 ) -> GenerationTokens:
-    """What `tokenise_generation` gives, from the cache when it is there."""
+    """Return the result of `tokenise_generation`, from the cache if it is there."""
 
     def make() -> GenerationTokens:
         return tokenise_generation(examples, tokenizer, form, description)
@@ -132,7 +132,7 @@ def cached_generation_tokens(
 def cached_words(
     examples: Examples, tokenizer: PreTrainedTokenizerBase, max_length: int, description: str = "tokenise"
 ) -> WordTokens:
-    """What `tokenise_words` gives of the column `tokens`, from the cache when it is there."""
+    """Return the result of `tokenise_words` for the column `tokens`, from the cache if it is there."""
 
     def make() -> WordTokens:
         return tokenise_words(examples["tokens"], tokenizer, max_length, description)
@@ -141,15 +141,15 @@ def cached_words(
 
 
 def generation_token_key(examples: Examples, tokenizer: PreTrainedTokenizerBase, form: GenerationFormat) -> str | None:
-    """The sha256 of everything the tokens depend on: texts, tokenizer, format, versions; not of ids.
+    """The sha256 of everything the tokens depend on: texts, tokenizer, format, versions; not ids.
 
-    None when that cannot be said: a tokenizer of a class outside transformers may do anything.
+    None if it cannot be determined: a tokenizer class outside transformers may do anything.
     """
     return _key(_SOURCES, examples, tokenizer, _generation_settings(form))
 
 
 def described(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
-    """A tokenizer as plain values: two that differ in them may differ in what they do."""
+    """Describe a tokenizer by JSON values that determine its behaviour; None if that is impossible."""
     kind = type(tokenizer)
     if not kind.__module__.startswith("transformers."):
         return None
@@ -163,7 +163,7 @@ def described(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any] | None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is not None:
         inner = json.loads(backend.to_str())
-        # The last call's, and set anew by each: no part of the tokenizer.
+        # Truncation and padding are set by each call, and are not part of the tokenizer.
         inner["truncation"] = inner["padding"] = None
         return around | {"backend": inner}
     files = _vocabulary_files(tokenizer)
@@ -203,7 +203,7 @@ def _generation_settings(form: GenerationFormat) -> dict[str, Any]:
 
 
 def _vocabulary_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, str] | None:
-    """The checksums of the files a tokenizer in Python keeps its vocabulary in, merges and all."""
+    """The checksums of the vocabulary files of a slow tokenizer, including merges."""
     with tempfile.TemporaryDirectory() as folder:
         try:
             tokenizer.save_vocabulary(folder)
@@ -213,7 +213,7 @@ def _vocabulary_files(tokenizer: PreTrainedTokenizerBase) -> dict[str, str] | No
 
 
 def _plain_attributes(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
-    """What was set on the tokenizer after it was made, as far as it is plain."""
+    """The attributes of the tokenizer with plain values, which may have been set after its creation."""
     return {name: value for name, value in vars(tokenizer).items() if isinstance(value, (bool, int, float, str))}
 
 
@@ -257,7 +257,7 @@ def _unpack_generation(kept: Arrays, examples: Examples) -> GenerationTokens:
 
     return GenerationTokens(
         ids=examples.ids,
-        # Prompts and targets in one row are joined from what was cut, and count as not cut themselves.
+        # Rows of prompt and target are joined from truncated parts, and do not count as truncated themselves.
         source=tokens("source", kept.facts["cut_sources"] if prompts is None else 0),
         target=tokens("target", kept.facts["cut_targets"]) if "target" in kept.arrays else None,
         prompt_lengths=prompts,

@@ -1,4 +1,4 @@
-"""Batches of sentences given as words: token ids, and the label of each word's first piece."""
+"""Batches for token classification: token ids, and labels at the first subword of each word."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ def collate_words(
 ) -> Batch:
     """Gather sentences into a batch, padded to the longest of them rounded up to a multiple of `pad_to`.
 
-    The labels `[sentences, tokens]` are among the inputs, `IGNORED` for padding too: they say which positions count.
-    `labels` are as `first_piece_labels` gives them; without any there are none in the batch.
+    The labels `[sentences, tokens]` are among the inputs, `IGNORED` for padding too: they mark which positions count.
+    `labels` are those of `first_piece_labels`; with None, the batch has no labels.
     """
     tokens, index = words.tokens, np.asarray(index)
     padded = Padded(tokens, index, pad_to, "right")
