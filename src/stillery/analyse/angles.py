@@ -27,10 +27,10 @@ class Angles:
 
 
 def angle_cosine(student: Tensor, first: Tensor, second: Tensor) -> Tensor:
-    """The cosine of the angle at the student's state between the directions to two teacher states, all [..., width].
+    """Return the cosine of the angle at the student's state between two teacher states, all [..., width].
 
-    cos = u.v / (|u| |v| + 1e-6) with u = T_i - S_k and v = T_j - S_k. The released code keeps (1, N) of all pairs and
-    the first student layer only, and includes padding; here any three states may be compared.
+    cos = u.v / (|u| |v| + 1e-6) with u = T_i - S_k and v = T_j - S_k. The released code keeps only the pair (1, N) and
+    the first student layer, and includes padding; here any three states may be compared.
     """
     to_first, to_second = first - student, second - student
     lengths = to_first.norm(dim=-1) * to_second.norm(dim=-1)
@@ -39,7 +39,7 @@ def angle_cosine(student: Tensor, first: Tensor, second: Tensor) -> Tensor:
 
 
 def angles(student: Tensor, first: Tensor, second: Tensor, mask: Tensor, bins: int = 100) -> Angles:
-    """The angles over all real tokens of a batch of states [batch, tokens, width], with a mask [batch, tokens]."""
+    """Summarise the angles over all real tokens of states [batch, tokens, width], with a mask [batch, tokens]."""
     cosines = angle_cosine(student, first, second)[mask.to(torch.bool)]
     counts = torch.histc(cosines.float(), bins=bins, min=-1.0, max=1.0)
     return Angles(

@@ -58,7 +58,7 @@ class _Tensor:
 
     @property
     def whole(self) -> bool:
-        """Whether both have the same shape."""
+        """True if both have the same shape."""
         return self.theirs is not None and self.own.shape == self.theirs.shape
 
 

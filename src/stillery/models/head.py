@@ -1,6 +1,6 @@
-"""Reuse of the teacher's classifier in the student (ILD-RTC; SimKD).
+"""Reuse of the teacher's classification head in the student (ILD-RTC; SimKD).
 
-At the teacher's width its pooler and its linear classifier replace the student's. At another width the student keeps
+At the same width the teacher's pooler and linear classifier replace the student's. At another width the student keeps
 its own pooler, followed by a trainable projector and the teacher's linear classifier; on export these two are folded
 into one linear layer.
 """
@@ -33,9 +33,9 @@ def choose_head(
     projector: str | None = None,
     allow_custom: bool = False,
 ) -> Head:
-    """The head of a student that reuses the teacher's; `reuse` and `projector` None are chosen by the widths.
+    """Choose the head of a student that reuses the teacher's; `reuse` and `projector` default by the widths.
 
-    `student` is the configuration that the student is made from, in any width. All errors are reported together.
+    `student` is the configuration that the student is derived from, at any width. All errors are reported together.
     """
     errors, width = ErrorList(), final_linear(teacher.model).in_features
     no_pooler = _no_pooler(student, teacher)
@@ -57,7 +57,7 @@ def choose_head(
 
 
 def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
-    """Why the student cannot reuse the teacher's pooler, or None."""
+    """Return the reason why the student cannot reuse the teacher's pooler, or None."""
     config = teacher.model.config
     if pooler_path(teacher.model) is None:
         return "a model that classifies tokens has no pooler"
@@ -75,7 +75,7 @@ def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
 def reuse_head(
     student: PreTrainedModel, teacher: Loaded, head: Head | None = None, *, freeze: bool, seed: int = 0
 ) -> str:
-    """Copy the layers of the teacher's head that `head` names into the student; returns a description.
+    """Copy the layers of the teacher's head named by `head` into the student; return a description.
 
     With `freeze` these are not trained; a projector, initialised from the seed, always is.
     """
@@ -119,5 +119,5 @@ def _in_words(head: Head, student: PreTrainedModel, teacher: PreTrainedModel, fr
 
 
 def load_student(folder: str | Path) -> PreTrainedModel:
-    """Load a student from its folder or run folder in eval mode, with a plain or a custom head."""
+    """Load a student with a plain or a custom head, in eval mode, from its folder or run folder."""
     return load_head(str(folder)).model

@@ -1,4 +1,4 @@
-"""What a head on an encoder predicts for, the whole text or each token, and where a family keeps its parts."""
+"""Types of classification heads on encoders (per text or per token), and the paths of their modules."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ class HeadType:
     """A type of head that every encoder family has in transformers.
 
     Attributes:
-        words: what a model with it is called.
-        ending: how the names of its classes end.
-        by_token: whether there are logits for each token, [batch, tokens, classes], and not [batch, classes].
+        words: the name of its task.
+        ending: the suffix of its class names.
+        by_token: whether logits are per token, [batch, tokens, classes], instead of [batch, classes].
     """
 
     words: str
@@ -31,18 +31,18 @@ class HeadType:
 
     @cached_property
     def auto(self) -> Any:
-        """The class that loads and builds any family with it."""
-        # Types of heads are told apart by refusals that come before transformers is loaded, which takes seconds.
+        """The auto class that loads and builds any family with this head."""
+        # Imported lazily: checks of head types run before transformers is loaded, which takes seconds.
         import transformers
 
         return getattr(transformers, f"AutoModel{self.ending}")
 
     def classifier(self, family: Family) -> str:
-        """The path of the linear layer that gives the logits."""
+        """Return the path of the linear layer that computes the logits."""
         return family.token_classifier if self.by_token else family.classifier
 
     def pooler(self, family: Family) -> str | None:
-        """The path of the dense layer before it; a token's state goes to the classifier as it is."""
+        """Return the path of the dense layer before the classifier; None for token classification."""
         return None if self.by_token else family.pooler
 
 
@@ -51,10 +51,10 @@ TOKEN = HeadType(words="token classification", ending="ForTokenClassification", 
 
 
 def head_in(architectures: Sequence[str] | None) -> HeadType | None:
-    """The type of the head that a checkpoint was saved with, by what its config.json says; None for any other head."""
+    """Return the head type that config.json names in its `architectures`; None for any other head."""
     return next((one for one in (SEQUENCE, TOKEN) for name in architectures or () if name.endswith(one.ending)), None)
 
 
 def head_type(model: PreTrainedModel) -> HeadType:
-    """The type of a model's head; a classifier of texts where the model has no head."""
+    """Return the type of a model's head; that of a sequence classifier if the model has no head."""
     return head_in([type(model).__name__]) or SEQUENCE

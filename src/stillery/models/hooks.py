@@ -1,4 +1,4 @@
-"""Forward hooks that read a stack's intermediate outputs while a model runs."""
+"""Forward hooks that record a stack's intermediate outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Change = Callable[[Tensor], Tensor]
 
 
 def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Rotary embedding of [batch, tokens, heads, size] by cosines and sines [batch, tokens, size]; heads are merged."""
+    """Apply a rotary embedding to [batch, tokens, heads, size], with cos and sin [batch, tokens, size]; merge heads."""
     first, second = states.chunk(2, dim=-1)
     rotated = states * cos.unsqueeze(2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(2)
     return rotated.flatten(2)
@@ -34,15 +34,15 @@ def _signature(forward: Callable[..., Any]) -> inspect.Signature:
 
 
 class Complete(Exception):
-    """Everything that was asked for is there, so the forward pass need not go on."""
+    """Raised by a hook to end the forward pass once all wanted outputs are recorded."""
 
 
 class StackHooks:
     """Forward hooks that keep the wanted outputs of one stack, and apply `change` to its embedding output if given.
 
     Hidden state i is read as the input of layer i + 1, the last one as the stack's output. Those are the family's own
-    hidden states, whatever it does between its embedding module and its first layer, or after a layer. `stop` ends the
-    forward pass after the last wanted layer. `shorten` is applied to each hidden state before it is kept.
+    hidden states, including any operations after its embedding module or after a layer. `stop` ends the forward pass
+    after the last wanted layer. `shorten` is applied to each hidden state before it is kept.
     """
 
     def __init__(
@@ -56,7 +56,7 @@ class StackHooks:
         shorten: Change | None = None,
     ) -> None:
         self.wanted, self.change, self.shorten = wanted, change, shorten
-        # A feature comes after all layers, so nothing can be left out where one is wanted.
+        # A feature is computed after all layers, so wanting it rules out an early stop.
         self.stop_after = wanted.last if stop and not wanted.feature else None
         self.kept: dict[str, dict[int, Tensor]] = {}
         self.layer, self.angles = 0, None
@@ -136,7 +136,7 @@ class StackHooks:
     def _after_projection(
         self, name: str, place: int, layer: nn.Module, _: nn.Module, __: tuple[Any, ...], output: Tensor
     ) -> None:
-        # The first call of a projection is on the hidden states; DeBERTa then calls it on its relative positions too.
+        # Only the first call of a projection is on hidden states; DeBERTa calls it again on relative positions.
         if self.layer not in getattr(self.wanted, name) or self.layer in self.kept.get(name, ()):
             return
         if self.layout.fused:

@@ -1,4 +1,4 @@
-"""Models of the Hugging Face hub, as folders of its local cache: asked for once, in one place."""
+"""Download of models from the Hugging Face hub into its local cache, with one request per model and process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _PATH_WORDS = re.compile(
     r"|saved[-_]models?|artifacts?|home|work|workspace|mnt|content)(?:[-_.]?\d+)?",
     re.IGNORECASE,
 )
-"""What people call folders, and nobody an account of the hub."""
+"""Common names of folders that are no hub accounts."""
 
 _SMALL = ("*.json", "*.txt", "*.model", "*.jinja", "*.bpe", "*.vocab")
 """Files beside the weights: configurations, tokenizers, templates."""
@@ -31,7 +31,7 @@ _WEIGHTS = (
     re.compile(r"(?:model(?:-\d+-of-\d+)?|student)\.safetensors"),
     re.compile(r"pytorch_model(?:-\d+-of-\d+)?\.bin"),
 )
-"""Files of weights; those of the second kind only where there are none of the first."""
+"""Patterns of weight files; the second is used only if no file matches the first."""
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "student.safetensors", "pytorch_model.bin")
 _WEIGHTS_PATIENCE = 30.0
@@ -40,7 +40,7 @@ _folders: dict[str, Path] = {}
 
 
 def is_hub_name(name: str) -> bool:
-    """Whether this can be the name of a model on the hub (`ORG/NAME` or `NAME`) and is no word for a folder.
+    """Return whether this can be the name of a hub model (`ORG/NAME` or `NAME`) and is no common folder name.
 
     >>> [is_hub_name(name) for name in ("google-bert/bert-base-uncased", "gpt2", "runs/teacher", "teacher", "a/b/c")]
     [True, True, False, False, False]
@@ -52,9 +52,9 @@ def is_hub_name(name: str) -> bool:
 
 
 def hub_folder(name: str) -> str:
-    """The folder with a hub model's configuration and tokenizer, from the hub or else from its local cache.
+    """Return the folder with a hub model's configuration and tokenizer, from the hub or else from its local cache.
 
-    A process asks the hub for a model once.
+    A process sends one request per model to the hub.
     """
     if name not in _folders:
         _folders[name] = _asked(name)
@@ -87,10 +87,10 @@ def _asked(name: str) -> Path:
 
 
 def _small_files(name: str) -> Path:
-    """Download what is not in the cache yet of a model's files beside its weights."""
+    """Download a model's files other than weights, if they are not cached."""
     from huggingface_hub import HfApi, hf_hub_download
 
-    # Without a revision, the cache notes which one is the newest, for when there is no network.
+    # Without a revision, the cache records the newest one, for later use offline.
     folder = Path(hf_hub_download(name, "config.json")).parent
     revision = folder.name
     for file in HfApi().list_repo_files(name, revision=revision):
@@ -100,7 +100,7 @@ def _small_files(name: str) -> Path:
 
 
 def fetch_weights(name: str) -> None:
-    """Download the weights of a hub model that are not in the cache yet; of any other model there is nothing to do."""
+    """Download the weights of a hub model if they are not cached; do nothing for any other model."""
     folder = _folders.get(name)
     if folder is None or _has_weights(folder):
         return
@@ -115,7 +115,7 @@ def fetch_weights(name: str) -> None:
 
 
 def _has_weights(folder: Path) -> bool:
-    """Whether all weights are there, which may be in several files."""
+    """Return whether all weight files, which may be sharded, are present."""
     for name in _INDEXES:
         if (folder / name).is_file():
             try:
@@ -138,12 +138,12 @@ def _weights(name: str, folder: Path) -> None:
 
 
 def is_cached(name: str) -> bool:
-    """Whether the hub's local cache has this model."""
+    """Return whether the hub's local cache has this model."""
     return _in_cache(name) is not None
 
 
 def _in_cache(name: str) -> Path | None:
-    """The folder of a model that the cache has the configuration of."""
+    """Return the cached folder of a model with a configuration; None without one."""
     if not _cache_of(name).is_dir():
         return None
     from huggingface_hub import try_to_load_from_cache
@@ -159,7 +159,7 @@ def _cache_of(name: str) -> Path:
 
 
 def _refused(name: str, error: Exception) -> UserError:
-    """What the hub says when it does not give a model."""
+    """Return a UserError that explains the hub's refusal of a model."""
     kinds = {kind.__name__ for kind in type(error).__mro__}
     if "GatedRepoError" in kinds:
         return UserError(

@@ -1,4 +1,4 @@
-"""Importance of a model's layers, hidden dimensions, heads and inner neurons, measured on a few texts."""
+"""Importance measures of a model's layers, hidden dimensions, heads and inner neurons on a few texts."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["Activity", "Importance", "measure"]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Activity:
-    """The activity of the attention heads of each layer, the mean over real tokens.
+    """The activity of the attention heads of each layer, as masked means over tokens.
 
     `heads` are the norms of their outputs, [layers, heads]; `values` the magnitudes of the single dimensions,
     [layers, heads, size].
@@ -40,8 +40,8 @@ class Importance:
 
     `influence` (block influence), by stack, is 1 - cosine of each layer's input and output states. `width` is the
     activity of the hidden dimensions, summed over all modules that read them. `inner`, by stack, is that of the inner
-    (feed-forward) neurons of each layer, [layers, inner]. `heads` and `cross` are the heads of a stack's self-attention
-    and of its attention to the encoder. Where layers share their modules (ALBERT) there is one row per module.
+    (feed-forward) neurons of each layer, [layers, inner]. `heads` and `cross` are those of the heads of a stack's
+    self-attention and cross-attention. Where layers share their modules (ALBERT) there is one row per module.
     """
 
     texts: int
@@ -52,7 +52,7 @@ class Importance:
     cross: Mapping[str, Activity]
 
     def layers(self, stack: str, count: int) -> list[int]:
-        """The `count` layers of a stack with the largest influence, 1-based, in ascending order."""
+        """Return the `count` layers of a stack with the largest influence, 1-based, in ascending order."""
         influence = self.influence[stack]
         # The earlier of two layers with the same influence is kept.
         strongest = sorted(range(len(influence)), key=lambda layer: (-influence[layer], layer))[:count]
@@ -63,8 +63,8 @@ class Importance:
 def measure(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> Importance:
     """Measure the importance of a model's layers, dimensions, heads and neurons, by one forward pass per batch.
 
-    The model runs in eval mode on its own device. Padding does not count, and batching or order of the texts changes
-    only rounding.
+    The model runs in eval mode on its own device. Padding is excluded; batching or order of the texts affects only
+    rounding.
     """
     sums, texts = _Sums(), 0
     with _evaluating(model):
@@ -79,7 +79,7 @@ def measure(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> 
 
 @contextmanager
 def _evaluating(model: PreTrainedModel) -> Iterator[None]:
-    """Eval mode inside the block."""
+    """Set eval mode inside the block."""
     training = model.training
     model.eval()
     try:
@@ -89,7 +89,7 @@ def _evaluating(model: PreTrainedModel) -> Iterator[None]:
 
 
 class _Sums:
-    """Named sums over real tokens, in double precision, so that their order hardly matters."""
+    """Named sums over real tokens, in double precision, so that the order of summation hardly matters."""
 
     def __init__(self) -> None:
         self.found: dict[tuple[str, ...], Tensor] = {}
@@ -100,7 +100,7 @@ class _Sums:
         self.found[of] = self.found[of] + total if of in self.found else total
 
     def importance(self, model: PreTrainedModel, texts: int) -> Importance:
-        """The importance measures, from the sums."""
+        """Compute the importance measures from the sums."""
         stacks = stacks_of(model.config)
         tokens = {stack: self.found["tokens", stack] for stack in stacks}
 
@@ -123,12 +123,12 @@ class _Sums:
 
 
 def _modules(model: PreTrainedModel, stack: str) -> list[nn.Module]:
-    """The modules of a stack's layers; a shared one is there once."""
+    """The modules of a stack's layers; a shared module is listed once."""
     return list(model.base_model.get_submodule(layout_of(model.config, stack).layers).children())
 
 
 def _pass(model: PreTrainedModel, inputs: Mapping[str, Tensor], sums: _Sums) -> None:
-    """One forward pass with hooks that add to the sums."""
+    """Run one forward pass with hooks that add to the sums."""
     real = {name: mask.bool() for name, mask in masks_of(model, inputs, accepted_inputs(model, inputs)).items()}
     wanted: dict[str, Any] = {
         stack: Wanted(hidden=range(sizes(model.config, stack).layers + 1), raw_last=True) for stack in real
@@ -204,6 +204,6 @@ class _Watch:
 
 
 def _held(module: nn.Module, paths: tuple[str, ...]) -> str:
-    """The first of these paths that a module has."""
+    """Return the first of these paths that exists in a module."""
     names = {name for name, _ in module.named_modules()}
     return next(path for path in paths if path in names)

@@ -1,4 +1,4 @@
-"""The cache of keys and values of the tokens generated so far."""
+"""The KV cache used during generation."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["cache_is_too_shallow", "cache_of"]
 
 
 def cache_is_too_shallow(model: PreTrainedModel) -> bool:
-    """Whether transformers makes a KV cache with fewer layers than the decoder has, and so fails at the first token.
+    """Return whether transformers creates a KV cache with fewer layers than the decoder, and fails at the first token.
 
-    It counts the encoder's layers where a configuration has no `decoder_layers`, as that of T5.
+    It counts the encoder's layers if a configuration has no `decoder_layers`, as T5's.
     """
     config = model.config
     if not config.is_encoder_decoder or config.model_type not in GENERATORS:
@@ -24,7 +24,7 @@ def cache_is_too_shallow(model: PreTrainedModel) -> bool:
 
 
 def cache_of(model: PreTrainedModel) -> dict[str, Any]:
-    """The arguments of `generate` beside its inputs: none, or a KV cache that grows with the layers that fill it."""
+    """Return extra arguments of `generate`: none, or a KV cache that grows with the layers that fill it."""
     if not cache_is_too_shallow(model):
         return {}
     return {"past_key_values": EncoderDecoderCache(DynamicCache(), DynamicCache())}

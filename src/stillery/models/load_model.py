@@ -1,4 +1,4 @@
-"""Load models, their tokenizers and their configurations."""
+"""Loading of models, tokenizers and configurations."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ class Loaded:
 
 def _not_loaded(name: str, what: str, error: Exception) -> UserError:
     if isinstance(error, UnpicklingError):
-        # torch's own line advises to run what is in the file.
+        # torch's own message advises executing the file's contents.
         return UserError(
             f"{name}: its .bin weights are damaged, or hold more than weights, which could run code and is not read; "
             "use a copy with model.safetensors, or one you trust that was saved again with save_pretrained"
@@ -78,7 +78,7 @@ def _not_loaded(name: str, what: str, error: Exception) -> UserError:
 
 
 # Damaged or hand-written files make transformers and tokenizers raise nearly any exception (KeyError, TypeError,
-# ZeroDivisionError, bare Exception), so every exception while files are read is reported as an error of the files.
+# ZeroDivisionError, bare Exception), so every exception while reading files is reported as an error of the files.
 
 
 def _config(folder: str, name: str) -> PreTrainedConfig:
@@ -90,20 +90,20 @@ def _config(folder: str, name: str) -> PreTrainedConfig:
 
 
 def read_config(name: str) -> PreTrainedConfig:
-    """The configuration of a model, by its name."""
+    """Load the configuration of a model."""
     return _config(model_folder(name), name)
 
 
 def model_kind(name: str) -> str:
-    """The kind of a model from its configuration: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
+    """Return the kind of a model from its configuration: `encoder` (classifiers), `encoder-decoder` or `decoder`."""
     return kind_of(read_config(name), name)
 
 
 def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False) -> PreTrainedTokenizerBase:
-    """The tokenizer of a model; with `pad_with_end` the end token serves where there is no padding token.
+    """Load the tokenizer of a model; with `pad_with_end` the end token replaces a missing padding token.
 
-    With `words` it is given sentences as lists of words: a byte-level tokenizer (RoBERTa's) then begins each word with
-    a space, without which it would read all words of a sentence as one.
+    With `words` its inputs are sentences split into words: a byte-level tokenizer (RoBERTa's) then prefixes each word
+    with a space, without which it would tokenise a sentence as a single word.
     """
     folder = model_folder(name)
     try:
@@ -117,14 +117,14 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
         detail(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
         raise UserError(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
-    # Without tokenizer files transformers makes a tokenizer with special tokens only.
+    # Without tokenizer files transformers creates a tokenizer with special tokens only.
     if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise UserError(f"{name}: no tokenizer beside the model; save the tokenizer in the same folder")
     return tokenizer
 
 
 def _joins_words(tokenizer: Any) -> bool:
-    """Whether a tokenizer marks where a word begins by the space before it, and does not add one by itself."""
+    """Return whether a tokenizer marks the start of a word by a preceding space, and does not add one itself."""
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if backend is None:
         return False
@@ -134,7 +134,7 @@ def _joins_words(tokenizer: Any) -> bool:
 
 
 def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> tuple[PreTrainedModel, set[str]]:
-    """A model from its files, and the names of the weights that are missing or of another size."""
+    """Load a model from its files; return it and the names of weights that are missing or of another size."""
     fetch_weights(name)
     if is_custom_folder(folder):
         model, missing = read_custom(config, folder, name)
@@ -155,7 +155,7 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             folder,
             config=config,
             dtype=torch.float32,
-            # Of a .bin file, which is a pickle, nothing but tensors is read; it never runs code.
+            # From a .bin file, which is a pickle, only tensors are read; no code is executed.
             weights_only=True,
             trust_remote_code=False,
             output_loading_info=True,
@@ -191,16 +191,16 @@ def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig, *, 
             f"such as {min(body)}"
         )
     # The alignment of memory-mapped tensors depends on the file, and the last bit of a product on the alignment. Copies
-    # are aligned, so that the same weights give the same numbers from any file.
+    # are aligned, so that the same weights give the same results from any file.
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()
     return Loaded(model=model, tokenizer=tokenizer, name=name, missing=frozenset(missing))
 
 
 def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
-    """Load a sequence classifier. Without `labels` a checkpoint without a trained head is refused.
+    """Load a sequence classifier; without `labels`, raise UserError for a checkpoint without a trained head.
 
-    With `labels` it gets that many outputs, and a new head where the checkpoint has none of that size.
+    With `labels` it gets this number of outputs, and a new head if the checkpoint has none of that size.
     """
     folder = model_folder(name)
     config = _config(folder, name)
@@ -214,12 +214,12 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
     loaded = _load(SEQUENCE.auto, name, folder, config)
     if labels is None and loaded.missing:
         raise UserError(untrained_head(architectures, folder, name, SEQUENCE))
-    # A head for each token has weights of the same names.
+    # The weights of a token classification head have the same names.
     return _with_new_classifier(loaded) if labels is not None and head_in(architectures) is TOKEN else loaded
 
 
 def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Loaded:
-    """Load a token classifier. Without `tags` it needs a trained head of its own; one that has none is refused.
+    """Load a token classifier; without `tags`, raise UserError for a checkpoint without a trained head.
 
     With `tags` it has an output for each of them, in this order. The head of the checkpoint is kept if its outputs are
     these tags, otherwise a new one is initialised from the current random state.
@@ -249,7 +249,7 @@ def load_token_classifier(name: str, *, tags: Sequence[str] | None = None) -> Lo
 
 
 def _with_new_classifier(loaded: Loaded) -> Loaded:
-    """The same model with a newly initialised linear layer before its outputs."""
+    """Reinitialise the final linear layer of a classifier, and list its weights as missing."""
     classifier = final_linear(loaded.model)
     with torch.no_grad():
         classifier.weight.normal_(std=getattr(loaded.model.config, "initializer_range", 0.02))
@@ -260,13 +260,13 @@ def _with_new_classifier(loaded: Loaded) -> Loaded:
 
 
 def load_head(name: str) -> Loaded:
-    """Load a classifier of texts or of tokens, whichever the checkpoint is, with its own trained head."""
+    """Load a sequence or token classifier, as the checkpoint is, with its trained head."""
     read = load_token_classifier if head_in(read_config(name).architectures) is TOKEN else load_classifier
     return read(name)
 
 
 def load_encoder(name: str, *, words: bool = False) -> Loaded:
-    """Load an encoder without its head; with `words` its tokenizer is given sentences as lists of words."""
+    """Load an encoder without its head; with `words` for sentences split into words."""
     folder = model_folder(name)
     config = _config(folder, name)
     family_of(config, name)
@@ -277,9 +277,9 @@ _OTHER_HEADS = ("ForSequenceClassification", "ForTokenClassification", "ForQuest
 
 
 def load_generator(name: str) -> Loaded:
-    """Load a model that generates text, an encoder-decoder or a decoder by its configuration.
+    """Load a text generator, an encoder-decoder or a decoder as its configuration specifies.
 
-    Without a padding token the tokenizer, and the model when it generates, pad with the end token.
+    Without a padding token, the tokenizer and generation pad with the end token.
     """
     folder = model_folder(name)
     config = _config(folder, name)
@@ -300,9 +300,9 @@ def load_generator(name: str) -> Loaded:
 
 
 def _unset_what_has_no_effect(generation: GenerationConfig) -> None:
-    """Unset settings of generation that have no effect, such as a temperature without sampling.
+    """Unset generation settings that have no effect, such as a temperature without sampling.
 
-    transformers loads such settings and refuses to save them, so a student could not be exported.
+    transformers loads such settings but refuses to save them, so a student could not be exported.
     """
     try:
         with quiet():
@@ -313,12 +313,12 @@ def _unset_what_has_no_effect(generation: GenerationConfig) -> None:
 
 
 def check_same_tokenizer(teacher: Loaded, student: Loaded) -> None:
-    """Refuse models whose tokenizers give different tokens for the same text."""
+    """Raise UserError for models whose tokenizers produce different tokens for the same text."""
     difference = tokenizer_difference(teacher, student)
     if difference is not None:
         raise UserError(f"{difference}: layers can only be matched token by token; use models with one vocabulary")
 
 
 def fingerprint(loaded: Loaded) -> str:
-    """The fingerprint of a model: a hash of its weights, without those that the checkpoint lacks."""
+    """Return the fingerprint of a model: a hash of its weights, without those missing in the checkpoint."""
     return weights_fingerprint(loaded.model, loaded.missing)

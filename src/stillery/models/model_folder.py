@@ -1,4 +1,4 @@
-"""Locate a model: in a folder, a run folder, an installed package, or on the hub."""
+"""Resolution of model names to a folder, a run folder, an installed package, or the hub."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ PACKAGED = {
 
 @cache
 def _digest(weights: Path, changed: int) -> str:
-    """The hash of a file that was changed then."""
+    """Return the hash of a file; its modification time `changed` is part of the cache key."""
     with weights.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -75,19 +75,19 @@ def _packaged_folder(name: str) -> Path:
 
 
 def model_in(folder: Path) -> Path | None:
-    """Where the model of a model folder or a run folder lies: in itself, or in its old place; None without a model."""
+    """Locate the model of a model folder or a run folder: in itself, or in `student`; None without a model."""
     return folder if (folder / "config.json").is_file() else old_place(folder)
 
 
 def old_place(run: Path) -> Path | None:
-    """The folder `student` of a run folder, where runs of before put the model; None where there is none."""
+    """Return the folder `student` of a run folder, where earlier versions put the model; None without a model there."""
     place = run / "student"
-    # A run of that name inside another one is a run of its own.
+    # A run named `student` inside another run is a separate run.
     return place if (place / "config.json").is_file() and not (place / "run.toml").is_file() else None
 
 
 def run_in(model: str) -> Path | None:
-    """The run folder that a model lies in; None of a model that no run made."""
+    """Return the run folder that contains a model; None for a model that is not from a run."""
     folder = Path(model).expanduser()
     if (folder / "run.toml").is_file() and model_in(folder) is not None:
         return folder
@@ -96,12 +96,12 @@ def run_in(model: str) -> Path | None:
 
 
 def model_folder(name: str) -> str:
-    """The folder of a model: its own, a run folder, that in a package, or that in the hub's cache."""
+    """Resolve a model name to a folder: its own, a run folder, one in a package, or one in the hub's cache."""
     return local_folder(name) or hub_folder(name)
 
 
 def local_folder(name: str) -> str | None:
-    """The folder of a model on this machine; None of one that the hub is to be asked for."""
+    """Return the folder of a model on this machine; None for one to request from the hub."""
     if not name.strip():
         raise UserError("the model's name is empty: give a folder or a name")
     path = Path(name).expanduser()
@@ -123,7 +123,7 @@ def local_folder(name: str) -> str | None:
         return str(_packaged_folder(name))
     if path.name == "student" and run_in(str(path.parent)) is not None:
         raise UserError(f"{name}: no such folder; the model of this run lies in {path.parent} itself")
-    # The hub is not asked for what is a folder's name with a slip in it; of whose model it is, more is like by chance.
+    # No hub request for a misspelt folder name. ORG/NAME resembles a folder by chance more often: a higher threshold.
     near = did_you_mean(path, _holds_model, like=0.8 if "/" in name else 0.7) or _near_packaged(name)
     if not is_hub_name(name) or (near and not is_cached(name)):
         raise UserError(f"{name}: no such folder{near}")
@@ -131,7 +131,7 @@ def local_folder(name: str) -> str | None:
 
 
 def _holds_model(path: Path) -> bool:
-    """Whether this is a model's folder or a run's."""
+    """Return whether this is a model folder or a run folder."""
     return model_in(path) is not None or (path / "run.toml").is_file()
 
 
@@ -141,7 +141,7 @@ def _near_packaged(name: str) -> str:
 
 
 def check_weights(folder: str, name: str) -> None:
-    """Refuse a folder without weights: safetensors, or PyTorch's own `.bin` files."""
+    """Raise UserError for a folder without weights (safetensors or PyTorch's `.bin` files)."""
     path = Path(folder)
     if path.is_dir() and not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model*.bin")):
         raise UserError(f"{name}: no model.safetensors in this folder, so it holds no weights")

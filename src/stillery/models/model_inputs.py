@@ -1,4 +1,4 @@
-"""The inputs of a model from a batch, its masks of real tokens, and the target of each position."""
+"""The inputs of a model from a batch, its padding masks, and the target token of each position."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ def _known(forward: Callable[..., Any]) -> frozenset[str]:
 
 
 def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The inputs that a model's forward pass takes, from a batch.
+    """Return the inputs that a model's forward pass takes from a batch.
 
-    Families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids. An encoder-decoder without
-    decoder_input_ids gets them from its labels. A decoder-only model without position_ids gets them from its mask, so
-    that padding on either side changes nothing. No model gets labels, because only its logits are used.
+    Families without segments (DistilBERT, MPNet, RoBERTa) get no token_type_ids. Missing decoder_input_ids of an
+    encoder-decoder are derived from its labels. Missing position_ids of a decoder-only model are derived from its mask,
+    so that padding on either side has no effect. No model gets labels, because only its logits are used.
     """
     known = _known(type(model).forward)
     segments = (getattr(model.config, "type_vocab_size", 0) or 0) > 1
@@ -47,7 +47,7 @@ def accepted_inputs(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> dic
 
 
 def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
-    """The decoder's inputs: labels [batch, tokens] shifted right after the start token, unscored ones as padding."""
+    """Return the decoder's inputs: labels [batch, tokens] shifted right by the start token, padded where unscored."""
     start, pad = _start_of(model), model.config.pad_token_id
     if start is None or pad is None:
         missing = "decoder_start_token_id" if start is None else "pad_token_id"
@@ -59,7 +59,7 @@ def decoder_inputs(model: PreTrainedModel, labels: Tensor) -> Tensor:
 
 
 def starts_with_padding(model: PreTrainedModel) -> bool:
-    """Whether the start token of an encoder-decoder's decoder is its padding token, as T5's is."""
+    """Return whether the decoder start token of an encoder-decoder is its padding token, as in T5."""
     if kind_of(model.config) != "encoder-decoder":
         return False
     start = _start_of(model)
@@ -72,7 +72,7 @@ def _start_of(model: PreTrainedModel) -> int | None:
 
 
 def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor | None:
-    """The token each position's logits should predict, [batch, tokens], `IGNORED` where none; None without labels.
+    """Return the target token of each position, [batch, tokens], `IGNORED` where unscored; None without labels.
 
     The labels of a token classifier and of an encoder-decoder are these targets. A decoder-only model's labels are its
     input tokens, so the target of a position is the label of the next one.
@@ -89,12 +89,12 @@ def targets_of(model: PreTrainedModel, inputs: Mapping[str, Tensor]) -> Tensor |
 def masks_of(
     model: PreTrainedModel, inputs: Mapping[str, Tensor], accepted: Mapping[str, Tensor], drop_start: bool = False
 ) -> dict[str, Tensor]:
-    """The mask of real tokens of each stack, [batch, tokens].
+    """Return the mask of real tokens of each stack, [batch, tokens].
 
     For an encoder and a decoder-only model it is the attention mask. For the decoder of an encoder-decoder it is the
     decoder_attention_mask; without one, the positions with a scored label; without labels, those that are not padding,
-    and the first one, because T5's start token is its padding token. With `drop_start` the first one is real only where
-    it is not the padding token, as in the released layer-selection code.
+    and the first one, because T5's start token is its padding token. With `drop_start` the first one is masked if it is
+    the padding token, as in the released layer-selection code.
     """
     kind = kind_of(model.config)
     if kind != "encoder-decoder":

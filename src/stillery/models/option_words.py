@@ -1,4 +1,4 @@
-"""The values of options about models, in a file without imports so that reading settings stays fast."""
+"""The values of model options, in a module without imports so that reading settings stays fast."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ LAYER_CHOICES = ("even", "first", "last", "important")
 """The layers of the source that a student copies; important ones have the largest block influence."""
 
 DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
-"""The initialisation of a classifier and of a text generator where the method's paper does not state one."""
+"""The initialisation of a classifier and of a text generator if the method's paper does not specify one."""
 
 DEFAULT_STARTS = f"the paper's, else {DEFAULT_START}; {DEFAULT_TEXT_START} for models that generate text"
 """The default of --init in words."""
 
 AUTO = "auto"
-"""The initialisation is chosen by a short trial."""
+"""The option value that chooses the initialisation by a short trial."""
 
 STARTS = (*LAYER_CHOICES, "random", AUTO)
 """The named initialisations; any other value is a checkpoint."""

@@ -1,4 +1,4 @@
-"""A classification head behind a projector, and folding both into one plain linear layer."""
+"""Classification heads behind a projector, and their folding into one plain linear layer."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Head:
     width: int
 
     def folds(self, student_width: int) -> bool:
-        """Whether a plain model of this width can represent the head, so that projector and linear layer fold."""
+        """Return whether a plain model of this width can represent the head, so that the projector can be folded."""
         return self.projector != "mlp" and (self.reuse == "linear" or self.width == student_width)
 
 
@@ -54,7 +54,7 @@ class Projected(nn.Module):
 
     @torch.no_grad()
     def folded(self) -> nn.Linear:
-        """The equivalent linear layer: weight W P and bias W b_P + b, computed in double precision."""
+        """Return the equivalent linear layer: weight W P and bias W b_P + b, computed in double precision."""
         projector = self.projector
         assert isinstance(projector, nn.Linear)
         # On the CPU, because not every device has double precision.
@@ -67,7 +67,7 @@ class Projected(nn.Module):
 
 
 def _projector(kind: str, ours: int, theirs: int) -> nn.Module:
-    """A new projector: a linear map with bias, or SimKD's three layers with a bottleneck of half the teacher's width.
+    """Create a projector: a linear map with bias or SimKD's three layers with a bottleneck of half the teacher's width.
 
     SimKD has convolutions, each with batch normalisation and a ReLU. Here there is no batch normalisation, and no ReLU
     after the last layer, because a pooled feature has both signs.
@@ -86,12 +86,12 @@ def _replace(model: nn.Module, path: str, module: nn.Module) -> None:
 
 
 def classifier_path(model: PreTrainedModel) -> str:
-    """Where a model keeps the linear layer that gives its logits."""
+    """Return the path of the linear layer that computes a model's logits."""
     return head_type(model).classifier(family_of(model.config, "model"))
 
 
 def pooler_path(model: PreTrainedModel) -> str | None:
-    """Where a model keeps the dense layer before that; None where each token has logits."""
+    """Return the path of the dense layer before the classifier; None for token classification."""
     return head_type(model).pooler(family_of(model.config, "model"))
 
 
@@ -112,7 +112,7 @@ def insert(model: PreTrainedModel, head: Head, seed: int = 0) -> None:
 
 
 def final_linear(model: PreTrainedModel) -> nn.Linear:
-    """The linear layer that computes the logits; its input is the model's feature."""
+    """Return the linear layer that computes the logits; its input is the model's feature."""
     module = model.get_submodule(classifier_path(model))
     linear = module.linear if isinstance(module, Projected) else module
     assert isinstance(linear, nn.Linear)
@@ -120,7 +120,7 @@ def final_linear(model: PreTrainedModel) -> nn.Linear:
 
 
 def _projected(model: PreTrainedModel) -> dict[str, Projected]:
-    """The modules behind a projector by their paths: the classifier's or the pooler's."""
+    """The modules behind a projector by path: the classifier's or the pooler's."""
     if kind_of(model.config) != "encoder":
         return {}
     found = {path: model.get_submodule(path) for path in (classifier_path(model), pooler_path(model)) if path}
@@ -128,7 +128,7 @@ def _projected(model: PreTrainedModel) -> dict[str, Projected]:
 
 
 def head_of(model: PreTrainedModel) -> Head | None:
-    """The head of a model with a projector; None for a plain model."""
+    """Return the head of a model with a projector; None for a plain model."""
     for path, module in _projected(model).items():
         return Head(
             reuse="linear" if path == classifier_path(model) else "pooler+linear",
@@ -139,13 +139,13 @@ def head_of(model: PreTrainedModel) -> Head | None:
 
 
 def is_custom(model: PreTrainedModel) -> bool:
-    """Whether a model has a head that no plain model can represent."""
+    """Return whether a model has a head that no plain model can represent."""
     head = head_of(model)
     return head is not None and not head.folds(sizes(model.config).width)
 
 
 def folded(model: PreTrainedModel) -> PreTrainedModel:
-    """A plain copy with the same logits; a plain model, or one with a custom head, is returned unchanged."""
+    """Return a plain copy with the same logits; a plain model, or one with a custom head, is returned unchanged."""
     if is_custom(model) or not _projected(model):
         return model
     plain = copy.deepcopy(model)
@@ -155,7 +155,7 @@ def folded(model: PreTrainedModel) -> PreTrainedModel:
 
 
 def exported_parameters(model: PreTrainedModel) -> int:
-    """The number of parameters of the exported model."""
+    """Return the number of parameters of the exported model."""
     count = sum(tensor.numel() for tensor in model.parameters())
     if is_custom(model):
         return count

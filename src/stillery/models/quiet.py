@@ -1,4 +1,4 @@
-"""Keep transformers from what it does unasked: its messages and progress bars, and requests to convert weights."""
+"""Suppression of transformers' messages, progress bars and weight-conversion requests."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CONVERSION = "DISABLE_SAFETENSORS_CONVERSION"
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No messages and no progress bars of transformers inside the block; stillery reports problems itself."""
+    """Suppress messages and progress bars of transformers inside the block; stillery reports problems itself."""
     verbosity, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
     logging.set_verbosity_error()
     logging.disable_progress_bar()
@@ -30,7 +30,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def reading_weights() -> Iterator[None]:
-    """Inside the block `.bin` weights are read in silence, and the hub is not asked to convert them."""
+    """Inside the block read `.bin` weights without warnings or requests to the hub to convert them."""
     before = os.environ.get(_CONVERSION)
     os.environ[_CONVERSION] = "1"
     try:

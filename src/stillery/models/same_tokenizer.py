@@ -1,4 +1,4 @@
-"""Whether two models read the same tokens: layers are compared token by token, predictions are not."""
+"""Comparison of two models' tokenizers, which must agree to match layers or outputs token by token."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _PROBE = "The quick brown fox can't jump over 13 lazy dogs: naïve, isn't it? Ü
 
 
 def tokenizer_difference(teacher: Loaded, student: Loaded) -> str | None:
-    """How the tokenizers of two models differ, in words; None where they give the same tokens for the same text."""
+    """Describe how the tokenizers of two models differ; None if they produce the same tokens for the same text."""
     ours, theirs = teacher.tokenizer.get_vocab(), student.tokenizer.get_vocab()
     if ours != theirs:
         different = len(set(ours.items()) ^ set(theirs.items()))

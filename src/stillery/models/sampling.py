@@ -1,7 +1,7 @@
-"""Neutral settings of generation: no penalty, no truncated distribution.
+"""Neutral generation settings: no penalties, no truncated distribution.
 
-transformers takes every setting that a caller of `generate` leaves out from the model's own generation_config, and that
-of a published checkpoint may penalise repetition or truncate the distribution. So all of them are given.
+transformers takes settings that are not passed to `generate` from the model's own generation_config, and that of a
+published checkpoint may penalise repetition or truncate the distribution. So all of them are set explicitly.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ NEUTRAL_GENERATION: dict[str, Any] = {
     "return_dict_in_generate": False,
     "use_cache": True,
 }
-"""One text for each prompt, without penalties or a time limit."""
+"""Generation of one text per prompt, without penalties or a time limit."""
 
 NEUTRAL_SAMPLING: dict[str, Any] = {
     "top_k": 0, "top_p": 1.0, "min_p": 0.0, "typical_p": 1.0, "epsilon_cutoff": 0.0, "eta_cutoff": 0.0
 }  # fmt: skip
-"""Sampling from the whole distribution of the model, not truncated."""
+"""Sampling from the model's full distribution, without truncation."""

@@ -1,4 +1,4 @@
-"""Similarity of the layers of two models on a few texts: linear CKA of their mean hidden states."""
+"""Similarity of the layers of two models on a few texts, as linear CKA of their mean hidden states."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _DIGITS = 4
 
 @torch.no_grad()
 def layer_means(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]]) -> States:
-    """The mean hidden state over the real tokens of each text in each layer, computed in eval mode."""
+    """Compute the masked mean hidden state of each text in each layer, in eval mode."""
     stacks, training = stacks_of(model.config), model.training
     found: dict[str, list[NDArray[np.float64]]] = {stack: [] for stack in stacks}
     model.eval()
@@ -50,9 +50,9 @@ def layer_means(model: PreTrainedModel, batches: Iterable[Mapping[str, Tensor]])
 
 
 def layer_similarity(student: States, teacher: States) -> dict[str, list[list[float]]]:
-    """By stack, the similarity of each student layer to each teacher layer, embedding outputs first.
+    """Return, by stack, the similarity of each student layer to each teacher layer, embedding outputs first.
 
-    It is rounded, so that devices that differ in the last bits give the same pairs.
+    Values are rounded, so that devices that differ in the last bits select the same pairs.
     """
     return {
         stack: [[round(cka(ours, theirs), _DIGITS) for theirs in teacher[stack]] for ours in student[stack]]
@@ -64,8 +64,8 @@ def layer_similarity(student: States, teacher: States) -> dict[str, list[list[fl
 def cka(one: NDArray[np.float64], other: NDArray[np.float64]) -> float:
     """Linear CKA of two sets of rows of the same texts (Kornblith et al., 2019): 1 if they differ by a rotation only.
 
-    From four texts on it uses the unbiased estimate of Song et al. (2012). With far fewer texts than dimensions the
-    biased one is near 1 for unrelated rows; this one is near 0.
+    From four texts on it uses the unbiased estimator of Song et al. (2012). With far fewer texts than dimensions the
+    biased one is near 1 for unrelated rows; the unbiased one is near 0.
 
     >>> rows = np.random.default_rng(0).normal(size=(32, 100))
     >>> round(cka(rows, -2 * rows), 6), abs(cka(rows, np.random.default_rng(1).normal(size=(32, 50)))) < 0.2

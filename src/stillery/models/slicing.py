@@ -1,4 +1,4 @@
-"""Slices of a source's weights for a narrower student: the most important dimensions, heads and inner neurons."""
+"""Slicing of a source's weights to the most important dimensions, heads and inner neurons for a narrower student."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ __all__ = ["Cut", "is_narrower", "make_cut"]
 
 
 def is_narrower(wanted: Sizes, has: Sizes) -> bool:
-    """Whether a stack is narrower than the source's in width, heads or inner width."""
+    """Return whether a stack is narrower than the source's in width, heads or inner width."""
     ours, theirs = (size.heads * (size.head_size or size.width // size.heads) for size in (wanted, has))
     return wanted.width < has.width or wanted.inner < has.inner or ours < theirs
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Cut:
-    """The dimensions, heads and inner neurons of a source that a student keeps.
+    """The dimensions, heads and inner neurons that a student keeps from its source.
 
     `width` are the kept hidden dimensions, the same for the whole model. `inner` and `heads`, by stack, are the kept
-    inner neurons and heads of each source layer, `cross` those of the attention to the encoder. A missing entry means
-    that all are kept, or that none can be chosen; `why_not` then has the reason for a stack's heads.
+    inner neurons and heads of each source layer, `cross` those of the cross-attention. A missing entry means that all
+    are kept, or that none can be chosen; `why_not` then has the reason for a stack's heads.
     """
 
     source: PreTrainedModel
@@ -43,9 +43,9 @@ class Cut:
     why_not: Mapping[str, str] = field(default_factory=dict)
 
     def of(self, name: str, tensor: Tensor, shape: torch.Size) -> Tensor | None:
-        """The slice of a source's tensor in the shape of the student's, or None if there is none.
+        """Return the slice of a source's tensor in the shape of the student's, or None if there is none.
 
-        `name` is the tensor's name in the source, from its base model on.
+        `name` is the tensor's name in the source, relative to its base model.
         """
         axes = axes_of(self.source, name, tensor.dim())
         for axis, what in enumerate(axes):
@@ -67,7 +67,7 @@ class Cut:
         return attention[stack][layer].of(what.removeprefix("cross ")) if stack in attention else None
 
     def in_words(self, stacks: Collection[str]) -> str:
-        """A description of what is kept of the model and of the layers of these stacks."""
+        """Describe the parts kept from the model and from the layers of these stacks."""
         ours, theirs = sizes(self.student.config).width, sizes(self.source.config).width
         parts = [f"{ours} of {theirs} dimensions"] if ours != theirs else []
         words = {stack: self._stack_in_words(stack) for stack in stacks}
@@ -94,8 +94,8 @@ def make_cut(
 ) -> Cut:
     """Choose the dimensions, heads and inner neurons that a student of the source's family keeps.
 
-    These are the most active ones, in their original order. Heads are chosen layer by layer, except where all layers
-    share a position bias per head and so keep the same heads. `layers` are the source layers that the student copies,
+    These are the most active ones, in their original order. Heads are chosen per layer, except where all layers share a
+    position bias per head and therefore keep the same heads. `layers` are the source layers that the student copies,
     by stack.
     """
     theirs, width = source.model, sizes(student.config).width

@@ -1,4 +1,4 @@
-"""The paths of the modules of a stack, and the stacks of the supported text generators."""
+"""Module paths of a model's stacks, and the stacks of the supported text generators."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ __all__ = ["GENERATORS", "Generator", "Layout"]
 class Layout:
     """The paths of the modules of a stack, and properties of its attention.
 
-    Paths start at the base model; those of linear maps, `head_norms`, `bias` and `alone` start at a layer.
+    Paths are relative to the base model; those of linear maps, `head_norms`, `bias` and `alone` to a layer.
 
     Attributes:
-        module: runs the layers and returns the last hidden state ("" is the base model itself).
+        module: the module that runs the layers and returns the last hidden state ("" is the base model itself).
         layers: the list of layers.
-        projections: the query, key and value maps of the self-attention, the same path three times where `fused`.
+        projections: the query, key and value maps of the self-attention, the same path three times if `fused`.
         attended: the output map of the self-attention.
         to_inner: the maps into the inner (feed-forward) width; a model may have only some of them.
         from_inner: the map out of the inner width.
-        embeddings: compute hidden state 0.
+        embeddings: the modules that compute hidden state 0.
         norm: the norm after the last layer.
-        cross, cross_attended: the same maps of a decoder's attention to the encoder.
-        more_queries, more_keys: further maps to all heads, of relative positions.
+        cross, cross_attended: the same maps of a decoder's cross-attention.
+        more_queries, more_keys: further maps to all heads, for relative positions.
         fused: whether queries, keys and values have one map.
         transposed: whether the weight of a map is [in, out] instead of [out, in].
-        head_bias: position biases in the stack, with a column for each head; from the base model on.
-        head_norms: normalise queries and keys of each head, after the projections.
+        head_bias: position biases of the stack, with a column per head; relative to the base model.
+        head_norms: the norms of queries and keys of each head, after the projections.
         rotary: whether queries and keys get a rotary position embedding, after the projections.
         bias: position biases in the first layer, which all layers use.
         scaled: whether the scores are QK^T / sqrt(d) instead of QK^T.
-        plain_scores: whether the scores are that product, plus a bias, and nothing else.
+        plain_scores: whether the scores are that product, plus a bias, without further terms.
         causal: whether tokens attend to earlier tokens only.
         shared: whether all layers are one module that is applied repeatedly.
         alone: the first module of a classifier's layer after its attention, from which on tokens are independent.
@@ -65,9 +65,9 @@ class Layout:
 
 @dataclass(frozen=True, kw_only=True)
 class Generator:
-    """A family of text generators: its stacks, and the names of each stack's sizes in the configuration.
+    """A family of text generators: its stacks, and the configuration names of each stack's sizes.
 
-    The keys are the fields of `Sizes`; those that a family does not have are left out.
+    The keys are the fields of `Sizes`; those that a family does not have are omitted.
     """
 
     stacks: Mapping[str, Layout]
@@ -85,7 +85,7 @@ def _maps(path: str, *names: str) -> tuple[str, str, str]:
 
 
 def _t5_inner(path: str) -> tuple[str, ...]:
-    """The paths of the inner map: `wi`, or `wi_0` and `wi_1` where it is gated."""
+    """The paths of the inner map: `wi`, or `wi_0` and `wi_1` if it is gated."""
     return tuple(f"{path}.DenseReluDense.{name}" for name in ("wi", "wi_0", "wi_1"))
 
 

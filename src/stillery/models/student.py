@@ -1,4 +1,4 @@
-"""Build a smaller classifier and initialise it from teacher layers, from a checkpoint, or at random."""
+"""Construction of a smaller classifier, initialised from teacher layers, from a checkpoint, or at random."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ __all__ = [
 
 @dataclass(frozen=True, kw_only=True)
 class StudentShape:
-    """The sizes asked for of a student; None means as in the source.
+    """The requested sizes of a student; None means as in the source.
 
     `layers` is the depth of every stack; an encoder-decoder's stacks may have different depths.
     """
@@ -46,9 +46,10 @@ class StudentShape:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Student:
-    """A new student, a description of where its weights come from, and the source layers it copies of each stack.
+    """A new student, a description of the origin of its weights, and the source layers copied in each stack.
 
-    `tokenizer` is its own, and `difference` says how that differs from the teacher's; both are None where it is that.
+    `tokenizer` is its own, and `difference` describes how it differs from the teacher's; both are None if it is the
+    teacher's.
     """
 
     model: PreTrainedModel
@@ -59,9 +60,9 @@ class Student:
 
 
 def allowed_difference(teacher: Loaded, source: Loaded) -> str | None:
-    """How the tokenizer of what a student is made from differs from the teacher's, in words; None where it does not.
+    """Describe how the tokenizer of a student's source differs from the teacher's; None if it does not.
 
-    The predictions for a text can be matched whatever its tokens are. Those for each token cannot: that is refused.
+    Predictions per text can be matched across tokenizers. Predictions per token cannot: then raise UserError.
     """
     if source is teacher:
         return None
@@ -71,10 +72,10 @@ def allowed_difference(teacher: Loaded, source: Loaded) -> str | None:
 
 
 def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> Sizes:
-    """The student's sizes, checked against the model it is made from; all errors are reported together."""
+    """Return the student's sizes, checked against its source model; all errors are reported together."""
     has, errors = sizes(source), ErrorList()
     width, layers = shape.width or has.width, has.layers if shape.layers is None else shape.layers
-    # Keep the size of a head where only the width is given.
+    # Keep the head size if only the width is given.
     heads = shape.heads or (has.heads if width == has.width else max(1, width * has.heads // has.width))
     if layers < 1:
         errors.add(f"--layers {layers}: a student needs at least one layer")
@@ -90,7 +91,7 @@ def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> S
 def choose_layers(
     choice: str, count: int, layers: int, importance: Importance | None = None, stack: str = "encoder"
 ) -> list[int]:
-    """The 1-based source layers that a student of `count` layers copies; `important` needs a measured `importance`.
+    """Return the 1-based source layers that a student of `count` layers copies; `important` needs `importance`.
 
     >>> choose_layers("even", 3, 12), choose_layers("first", 3, 12), choose_layers("last", 3, 12)
     ([4, 8, 12], [1, 2, 3], [10, 11, 12])
@@ -106,13 +107,13 @@ def choose_layers(
 
 
 def influence_line(importance: Importance, stack: str = "encoder", of: str = "") -> str:
-    """A line with the block influence of each layer."""
+    """Format a line with the block influence of each layer."""
     values = ", ".join(f"{layer} {value:.3f}" for layer, value in enumerate(importance.influence[stack], 1))
     return f"block influence of the {of}layers on {importance.texts} training texts: {values}"
 
 
 def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrainedConfig) -> PreTrainedConfig:
-    """The source's configuration with other sizes and the teacher's labels, which set the number of labels too."""
+    """Return the source's configuration with other sizes and the teacher's labels, which also set their number."""
     config = copy.deepcopy(source)
     config.num_hidden_layers = wanted.layers
     config.hidden_size = wanted.width
@@ -148,7 +149,7 @@ def build(
     `init` is `random` or one of `LAYER_CHOICES`; `chosen` names the layers to copy instead. Embeddings, pooler and
     weights that layers share (relative positions) are copied too. `importance` is the source's; `important` needs it.
     With it a narrower student gets slices of the source's weights, without it copies of those of the same shape.
-    ALBERT's layers are one module, which is copied whichever layers are chosen.
+    ALBERT's layers are one module, which is copied regardless of the chosen layers.
     """
     config = source.model.config
     has = sizes(config)

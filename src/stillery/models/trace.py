@@ -1,4 +1,4 @@
-"""Run a model on a batch and keep its logits and the intermediate outputs that are asked for."""
+"""Traced forward pass of a model, which keeps its logits and the requested intermediate outputs."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ def trace(
 ) -> Trace:
     """Run one forward pass and return the logits and the wanted hidden states and attention projections.
 
-    Hooks are on the model for this pass only. Attention stays fused: scores are made from queries and keys afterwards,
-    by whoever compares them. The last layer of a classifier computes its feed-forward part for the first token alone
-    where no other token's output is wanted, since its head reads no other.
+    Hooks are registered for this pass only. Attention stays fused: callers compute scores from queries and keys
+    afterwards. The last layer of a classifier computes its feed-forward part for the first token only, if no other
+    token's output is wanted, since its head reads no other.
 
     Args:
-        model: any supported model, in the mode and on the device it is in.
-        inputs: a batch of tensors by name; those the model does not take are left out.
-        wanted: a `Wanted` for each stack by name, or one for the model's first stack (the encoder; of a decoder-only
-            model the decoder), or the numbers of the layers of which that stack's hidden states are kept.
+        model: any supported model, in its current mode and on its current device.
+        inputs: a batch of tensors by name; those that the model does not take are ignored.
+        wanted: a `Wanted` for each stack by name, or one for the model's first stack (the encoder, or the decoder of a
+            decoder-only model), or the layers whose hidden states are kept in that stack.
         change: applied to the embedding output of each named stack, or of the first, before its first layer (MixUp).
-        drop_start: leave the decoder's start token out of its mask where it is the padding token (`inputs.masks_of`).
-        logits: without them the model stops after the last wanted layer, and the trace's logits are empty.
-        shorten: applied to each hidden state before it is kept, so that not all of it is held until the pass ends.
+        drop_start: mask the decoder's start token if it is the padding token (`model_inputs.masks_of`).
+        logits: if false, the model stops after the last wanted layer, and the trace's logits are empty.
+        shorten: applied to each hidden state before it is kept, to reduce memory until the pass ends.
     """
     names = stacks_of(model.config)
     asked, changes = _by_stack(wanted, names[0]), _changes(change, names[0])
@@ -60,7 +60,7 @@ def trace(
                 stop = not logits and name == last
                 of_stack = asked.get(name, Wanted())
                 hooks[name] = StackHooks(model, name, of_stack, changes.get(name), stop=stop, shorten=shorten)
-        # Nothing is generated here, so no keys and values are cached for a next token.
+        # Nothing is generated here, so no KV cache is needed.
         uncached: dict[str, Any] = {} if names == ("encoder",) else {"use_cache": False}
         found = _logits(model, accepted | uncached)
     except Complete:
@@ -74,21 +74,21 @@ def trace(
 
 
 def _by_stack(wanted: Collection[int] | Wanted | Mapping[str, Wanted], first: str) -> Mapping[str, Wanted]:
-    """What is wanted of each stack, by its name."""
+    """Return the wanted outputs by stack name."""
     if isinstance(wanted, Mapping):
         return wanted
     return {first: wanted if isinstance(wanted, Wanted) else Wanted(hidden=wanted)}
 
 
 def _changes(change: Change | Mapping[str, Change] | None, first: str) -> Mapping[str, Change]:
-    """The changes of embedding outputs, by the stack's name."""
+    """Return the changes of embedding outputs by stack name."""
     if change is None or isinstance(change, Mapping):
         return change or {}
     return {first: change}
 
 
 def _first_token_only(model: PreTrainedModel, wanted: Wanted) -> list[RemovableHandle]:
-    """Let a classifier's last layer go on after its attention with the first token alone, where no other is read."""
+    """Reduce a classifier's last layer, after its attention, to the first token if no other is read."""
     alone, depth = layout_of(model.config).alone, sizes(model.config).layers
     # A convolution over all tokens may follow DeBERTa's first layer.
     if (
@@ -108,14 +108,14 @@ def _logits(model: PreTrainedModel, inputs: Mapping[str, Any]) -> Tensor:
     if bias is None:
         logits: Tensor = model(**inputs).logits
         return logits
-    # BART adds this float32 buffer, which autocast does not narrow: the sum would double the largest tensor there is.
+    # BART adds this float32 buffer, which autocast does not downcast: the sum would double the size of the logits.
     states: Tensor = model.base_model(**inputs)[0]
     scores: Tensor = model.get_output_embeddings()(states)
     return scores + bias.to(scores)
 
 
 def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | None) -> None:
-    """Refuse outputs that a model does not have, before any hook is on it."""
+    """Raise ValueError for outputs that a model does not have, before any hook is registered."""
     which, stacks = model.config.model_type, stacks_of(model.config)
     if name not in stacks:
         if wanted or change is not None:

@@ -1,4 +1,4 @@
-"""A model's intermediate outputs on a batch, and how to ask for them: Wanted, Stack, Trace."""
+"""Containers for requesting and returning a model's intermediate outputs: Wanted, Stack, Trace."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ __all__ = ["Stack", "Trace", "Wanted"]
 
 @dataclass(frozen=True, kw_only=True)
 class Wanted:
-    """The intermediate outputs to keep of one stack, each with the layers it is kept of.
+    """The intermediate outputs to keep from one stack, each with its layers.
 
     `hidden` are hidden states, 0 being the embedding output. `query`, `key` and `value` are the projections of the
-    self-attention, the `cross` ones those of a decoder's attention to the encoder. `feature`, of a classifier's last
-    layer, is the input of the final linear classifier, [batch, width].
+    self-attention, the `cross` ones those of a decoder's cross-attention. `feature`, of a classifier's last layer, is
+    the input of the final linear classifier, [batch, width].
 
     In families with a norm after the last layer (all text generators but BART) the last hidden state is that norm's
-    output; with `raw_last` it is the norm's input, as all hidden states before it are. With `first_of_last` the last
-    hidden state may be that of the first token alone.
+    output; with `raw_last` it is the norm's input, like all earlier hidden states. With `first_of_last` the last hidden
+    state may be that of the first token only.
     """
 
     hidden: Collection[int] = ()
@@ -39,12 +39,12 @@ class Wanted:
 
     @property
     def layers(self) -> dict[str, Collection[int]]:
-        """The layers that each kind of output is kept of."""
+        """The layers from which each kind of output is kept."""
         return {name: getattr(self, name) for name in _OUTPUTS}
 
     @property
     def last(self) -> int:
-        """The last layer of which anything is kept."""
+        """The last layer from which an output is kept."""
         return int(max(layer for layers in self.layers.values() for layer in layers))
 
 
@@ -58,11 +58,11 @@ class Stack:
     Hidden states, queries, keys and values are [batch, tokens, width], all heads side by side, before any rotary
     embedding; 0 is the embedding output. With grouped-query attention keys and values have `key_heads` heads. The
     attention scores are QK^T * `scale` (1 / sqrt(head size) where None) plus `bias`, over the keys up to the token
-    itself where `causal`. With rotary embeddings the scores are made of `rotated_query` and `rotated_key`, which are
-    there wherever queries and keys were both asked for.
+    itself if `causal`. With rotary embeddings the scores are computed from `rotated_query` and `rotated_key`, which are
+    present wherever queries and keys were both requested.
 
-    The `cross` ones are of a decoder's attention to the encoder: queries of the decoder's tokens, keys and values of
-    the encoder's, of which those in `cross_mask` are real. Only what was asked for is there.
+    The `cross` ones are of a decoder's cross-attention: queries of the decoder's tokens, keys and values of the
+    encoder's, of which those in `cross_mask` are real. Only requested outputs are present.
     """
 
     hidden: Mapping[int, Tensor]
@@ -87,11 +87,10 @@ class Stack:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Trace:
-    """A model's outputs on one batch: its logits and, of each stack, the intermediate outputs that were asked for.
+    """A model's outputs on one batch: its logits and, for each stack, the requested intermediate outputs.
 
-    Logits are [batch, classes], or [batch, tokens, vocabulary] of a model that generates text. `targets` are then the
-    tokens they should predict, -100 where a position is not scored; None without labels. A stack that a model does not
-    have is None.
+    Logits are [batch, classes], or [batch, tokens, vocabulary] for a model that generates text. `targets` are then the
+    tokens to predict, -100 where a position is not scored; None without labels. A stack that a model lacks is None.
     """
 
     logits: Tensor
@@ -100,7 +99,7 @@ class Trace:
     targets: Tensor | None = None
 
     def stack(self, name: str | None = None) -> Stack:
-        """The stack of that name; the model's first one where no name is given."""
+        """Return the stack of that name, by default the model's first."""
         found = (
             (self.encoder or self.decoder) if name is None else {"encoder": self.encoder, "decoder": self.decoder}[name]
         )

@@ -1,4 +1,4 @@
-"""What a folder or a checkpoint is that cannot be used as it is given, and what to do instead."""
+"""Error messages for folders and checkpoints that cannot be used directly, with a remedy."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _OTHER_TASKS = {
     SEQUENCE.ending: "it classifies whole texts ({})",
     TOKEN.ending: "it tags words ({})",
 }
-"""What a model is for, by how the name of its class ends."""
+"""The task of a model by the suffix of its class name."""
 
 
 def is_adapter(folder: Path) -> bool:
-    """Whether a folder holds an adapter, such as LoRA's, whose weights mean nothing without those of another model."""
+    """Return whether a folder holds an adapter, such as LoRA's, whose weights are useless without its base model."""
     return (folder / _ADAPTER).is_file()
 
 
 def not_a_model(folder: Path, name: str) -> str:
-    """Why a folder is no model, and what to give instead: a merged adapter, a checkpoint or a folder inside."""
+    """Explain why a folder is no model, and what to give instead: a merged adapter, a checkpoint or a subfolder."""
     if is_adapter(folder):
         return _adapter(folder, name)
     checkpoints = _checkpoints(folder)
@@ -57,7 +57,7 @@ def _adapter(folder: Path, name: str) -> str:
 
 
 def _checkpoints(folder: Path) -> dict[int, str]:
-    """The checkpoints that a Trainer left in its folder, by their step."""
+    """The checkpoints that a Trainer left in its folder, by step."""
     found = {}
     for path in folder.glob("checkpoint-*"):
         step = re.fullmatch(r"checkpoint-(\d+)", path.name)
@@ -67,11 +67,11 @@ def _checkpoints(folder: Path) -> dict[int, str]:
 
 
 def _best(folder: Path, checkpoints: dict[int, str]) -> tuple[str, str]:
-    """The best checkpoint, by what the newest one says that is still there, else the newest; and why it is that one."""
+    """Return the best checkpoint by the trainer state, if it exists, else the newest; and the reason."""
     newest = list(checkpoints.values())[-1]
     for state in (folder / newest / _STATE, folder / _STATE):
         said = _json(state).get("best_model_checkpoint")
-        # The path is of the machine that it was trained on, maybe one with backslashes.
+        # The path is from the training machine and may have backslashes.
         name = PurePosixPath(said.replace("\\", "/")).name if isinstance(said, str) else None
         if name in checkpoints.values():
             return str(name), f"the best by its {_STATE}"
@@ -79,7 +79,7 @@ def _best(folder: Path, checkpoints: dict[int, str]) -> tuple[str, str]:
 
 
 def _json(path: Path) -> dict[str, Any]:
-    """What a JSON file holds; nothing where it cannot be read or holds no object."""
+    """Read a JSON object from a file; empty if it cannot be read or is no object."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
@@ -88,7 +88,7 @@ def _json(path: Path) -> dict[str, Any]:
 
 
 def untrained_head(architectures: Sequence[str] | None, folder: str, name: str, wanted: HeadType) -> str:
-    """Why a checkpoint has no trained head of the wanted type, by what it was made for, and what to do."""
+    """Explain why a checkpoint has no trained head of the wanted type, by its task, and what to do."""
     is_for = ""
     for architecture in architectures or ():
         for ending, words in _OTHER_TASKS.items():
@@ -98,7 +98,7 @@ def untrained_head(architectures: Sequence[str] | None, folder: str, name: str, 
         is_for = "it embeds sentences (sentence-transformers)"
     subject = f"{is_for}, and" if is_for else "this model"
     data = "words with their tags" if wanted.by_token else "labelled texts"
-    # Only data of tagged words makes a classifier of texts one that is asked for a head for each token.
+    # A token classification head is wanted from a sequence classifier only if the data has tagged words.
     instead = "give labelled texts, or " if wanted.by_token and head_in(architectures) is SEQUENCE else ""
     return (
         f"{name}: {subject} has no trained {wanted.words} head; {instead}fine-tune it first on {data}: "

@@ -34,7 +34,7 @@ class Reading:
 
     @property
     def arrived(self) -> bool:
-        """Whether `read` returns without waiting."""
+        """True if `read` returns without waiting."""
         return self._fetched is None or self._fetched.arrived
 
     def read(self) -> list[StepLosses]:

@@ -74,12 +74,12 @@ class StepPlan:
 
     @property
     def predicts(self) -> bool:
-        """Whether the student's predictions enter the loss."""
+        """True if the student's predictions enter the loss."""
         return bool(self.stage.hard_weight) or self.stage.prediction is not None
 
     @property
     def counted(self) -> bool:
-        """Whether a match's distance returns its own count, so that a divided step needs a counting pass first."""
+        """True if a match's distance returns its own count, so that a divided step needs a counting pass first."""
         return "counted" in self.rows.denominators
 
     def without_labels(self) -> StepPlan:

@@ -24,7 +24,7 @@ class Fetched:
 
     @property
     def arrived(self) -> bool:
-        """Whether `read` returns without waiting."""
+        """True if `read` returns without waiting."""
         return self._arrive is None or self._arrive.query()
 
     def read(self) -> list[Tensor]:

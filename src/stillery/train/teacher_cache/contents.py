@@ -51,17 +51,17 @@ class CachedArray:
 
     @property
     def of_tokens(self) -> bool:
-        """Whether it has a row per token instead of per example."""
+        """True for an array with a row per token instead of per example."""
         return self.of_token_states or self.kind == "token_logits"
 
     @property
     def of_token_states(self) -> bool:
-        """Whether it has a row of a layer's outputs per token."""
+        """True for an array with a row of a layer's outputs per token."""
         return self.kind in _STATES_OF_TOKENS
 
     @property
     def pooled(self) -> bool:
-        """Whether it has a row per example with the states of all layers."""
+        """True for an array with a row per example with the states of all layers."""
         return self.kind in _POOLED
 
     def __str__(self) -> str:
@@ -85,7 +85,7 @@ class CacheContents:
 
     @property
     def attends(self) -> bool:
-        """Whether it includes queries, keys or values of attention."""
+        """True if the arrays include queries, keys or values of attention."""
         return any(array.kind in ("query", "key", "value") for array in self.arrays)
 
     @property

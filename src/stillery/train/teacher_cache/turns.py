@@ -1,7 +1,7 @@
 """Locks ("turns") with which runs share the filling of a teacher cache, without waiting for stalled runs.
 
 A run takes every free turn, fills those arrays, releases the turns, and only then waits for the others. So a waiting
-run holds no turn that another waits for, and deadlock is impossible.
+run holds no turn that another waits for.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ class Estimate:
 
     @property
     def worth_it(self) -> bool:
-        """Whether the cache saves enough time."""
+        """True if the cache saves enough time."""
         return self.live - self.stored > max(_LEAST_SECONDS, _LEAST_SHARE * self.live)
 
     def __str__(self) -> str:
