@@ -18,9 +18,7 @@ from stillery.parts.distance import normalised_mse
 from stillery.recipe import Distance, Recipe
 
 
-@declare.distance(
-    "rail-centred", "rows of unit length, their mean over the batch taken out", over="rows", together=True
-)
+@declare.distance("rail-centred", "rows of unit length less their mean over the batch", over="rows", together=True)
 def _centred(student: Tensor, teacher: Tensor, mask: Tensor | None = None, reduction: str = "mean") -> Tensor:
     """Squared error of rows of unit length after their mean is taken out; the projections have no bias."""
     return normalised_mse(student - student.mean(0), teacher - teacher.mean(0), mask, reduction)
