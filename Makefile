@@ -56,7 +56,7 @@ format: .venv/dev
 	touch $@
 
 .venv/dev: .venv/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,tensorboard,transport,dev]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,pictures,tensorboard,transport,dev]"
 	touch $@
 
 .venv-bench/peers: pyproject.toml constraints.txt

@@ -252,7 +252,7 @@ def test_the_list_of_parts_is_current() -> None:
 
 def test_the_design_names_every_room_there_is() -> None:
     design = (ROOT / "docs/design.md").read_text(encoding="utf-8")
-    assert len(design.splitlines()) <= 90
+    assert len(design.splitlines()) <= 100
     tree = re.search(r"```\n(src/stillery/.*?)```", design, flags=re.DOTALL)
     assert tree is not None
     source = ROOT / "src/stillery"
