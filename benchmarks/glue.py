@@ -3,8 +3,8 @@
     python benchmarks/glue.py --data-dir DIR --models minilm-l6 --tasks cola,mrpc,rte --workers 12 --out DIR
 
 Each teacher is fine-tuned once per seed; its students are distilled with the same seed for the same number of epochs.
-A method may have settings and options of its own behind it: `kd+init=first`, `rail-kd+layer_weight=0.1`, or be a
-recipe, `FILE.py:FUNCTION+init=even`. A run that is finished in --out is not run again, so a benchmark that was cut
+A method may have settings and options of its own behind it: `kd+init=first`, `rail-kd+layer_weight=0.1` (with
+`+graph=off` the guards measure each term's share of the gradient eight times as often), or be a recipe, `FILE.py:FUNCTION+init=even`. A run that is finished in --out is not run again, so a benchmark that was cut
 short goes on. Scores are of the dev split at the best scoring, one scoring an epoch, as the papers take them, which is
 optimistic for all alike.
 """
@@ -24,11 +24,11 @@ from typing import Any
 
 from scipy import stats
 
-SETTINGS = ("init", "head", "pair", "represent", "distance", "reduction", "schedule", "divergence")
+SETTINGS = ("init", "head", "graph", "pair", "represent", "distance", "reduction", "schedule", "divergence")
 """Settings that may stand behind a method; any other name is one of its options."""
 
 
-KEPT = ("seed", "metrics", "agreement", "collapsed", "warnings", "start", "training")
+KEPT = ("seed", "metrics", "agreement", "collapsed", "warnings", "start", "training", "shares")
 """What of each run's metrics is written down beside the means."""
 
 
@@ -72,7 +72,14 @@ def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
         teacher = Run(run.model, run.task, run.seed).folder(out)
         settings = {"layers": asked.depths[run.model] or asked.layers} | budget | run.settings()
         done = stillery.distill(teacher=teacher, out=folder, resume=True, **settings)
-    return done.metrics
+    return done.metrics | {"shares": gradient_shares(folder / "log.jsonl")}
+
+
+def gradient_shares(log: Path) -> dict[str, float]:
+    """The share of the gradient that each term had, the mean of what the guards measured; empty where they did not."""
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    found = [event["shares"] for event in events if event["event"] == "gradient" and event["shares"]]
+    return {name: statistics.mean(one.get(name, 0.0) for one in found) for name in (found[-1] if found else {})}
 
 
 def settle(asked: argparse.Namespace) -> tuple[dict[Run, dict[str, Any]], list[str]]:
