@@ -4,9 +4,10 @@
 
 Each teacher is fine-tuned once per seed; its students are distilled with the same seed for the same number of epochs.
 A method may have settings and options of its own behind it: `kd+init=first`, `rail-kd+layer_weight=0.1` (with
-`+graph=off` the guards measure each term's share of the gradient eight times as often), or be a recipe, `FILE.py:FUNCTION+init=even`. A run that is finished in --out is not run again, so a benchmark that was cut
-short goes on. Scores are of the dev split at the best scoring, one scoring an epoch, as the papers take them, which is
-optimistic for all alike.
+`+graph=off` the guards measure each term's share of the gradient eight times as often), or be a recipe,
+`FILE.py:FUNCTION+init=even`. A run that is finished in --out is not run again, so a benchmark that was cut short goes
+on. Scores are of the dev split at the best scoring, one scoring an epoch, as the papers take them, which is optimistic
+for all alike.
 """
 
 from __future__ import annotations

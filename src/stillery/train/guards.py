@@ -155,7 +155,7 @@ class Guards:
         return self.checks and ((clock.stage_step + 1) % self.every == 0 or (self.projects and not clock.stage_step))
 
     def check(self, plan: StepPlan, micro_batch: MicroBatch) -> tuple[Measures, list[GuardWarning]]:
-        """Check gradients and projections on a micro-batch of the upcoming step: what was measured, and new warnings."""
+        """Measure gradients and projections on a micro-batch of the upcoming step; return new warnings with it."""
         step, clock = self.step, plan.clock
         few = few_of(micro_batch, EXAMPLES).to(step.accelerator.device)
         step.module.eval()
