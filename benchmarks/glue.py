@@ -79,7 +79,7 @@ def carry_out(run: Run, asked: argparse.Namespace) -> dict[str, Any]:
 def gradient_shares(log: Path) -> dict[str, float]:
     """The share of the gradient that each term had, the mean of what the guards measured; empty where they did not."""
     events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
-    found = [event["shares"] for event in events if event["event"] == "gradient" and event["shares"]]
+    found = [event["shares"] for event in events if event["event"] == "guards" and event["shares"]]
     return {name: statistics.mean(one.get(name, 0.0) for one in found) for name in (found[-1] if found else {})}
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -45,14 +45,6 @@ class Measures:
     shares: Mapping[str, float]
     weights: Mapping[str, float]
     projections: Sequence[ProjectionRanks]
-
-    def record(self) -> dict[str, Any]:
-        """The shares and the ranks of projected states as plain data, for the log."""
-        ranks = [
-            {"match": one.match, "pair": one.pair + 1, "side": one.side, "before": one.before, "after": one.after}
-            for one in self.projections
-        ]
-        return {"shares": dict(self.shares), "ranks": ranks}
 
 
 def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:

@@ -154,8 +154,8 @@ class Guards:
         """Return whether a check is due before this step: projections are also checked before the first one."""
         return self.checks and ((clock.stage_step + 1) % self.every == 0 or (self.projects and not clock.stage_step))
 
-    def check(self, plan: StepPlan, micro_batch: MicroBatch) -> tuple[Measures, list[GuardWarning]]:
-        """Measure gradients and projections on a micro-batch of the upcoming step; return new warnings with it."""
+    def check(self, plan: StepPlan, micro_batch: MicroBatch) -> list[GuardWarning]:
+        """Check gradients and projections on a micro-batch of the upcoming step."""
         step, clock = self.step, plan.clock
         few = few_of(micro_batch, EXAMPLES).to(step.accelerator.device)
         step.module.eval()
@@ -165,7 +165,7 @@ class Guards:
             found = measure(step, plan, few)
         finally:
             step.module.train()
-        return found, self._new([*self._shares(found, clock), *self._ranks(found, clock)])
+        return self._new([*self._shares(found, clock), *self._ranks(found, clock)])
 
     def check_score(self, metrics: object, clock: Clock, *, lr: float) -> list[GuardWarning]:
         """Check the dev split's predictions after a step, from the end of the first epoch on."""

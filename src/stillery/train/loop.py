@@ -333,9 +333,7 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
     clock = inputs.plan.clock
     due = stage.due(clock)
     if stage.guards is not None and stage.guards.due(clock):
-        measured, warnings = stage.guards.check(inputs.plan, inputs.micro_batches[0])
-        run.write("gradient", clock.step + 1, stage=inputs.plan.stage.name, epoch=clock.epoch + 1, **measured.record())
-        progress = _warn(run, warnings, progress)
+        progress = _warn(run, stage.guards.check(inputs.plan, inputs.micro_batches[0]), progress)
     rate = learning_rate(settings.lr, clock.stage_step, stage.span.length, settings.warmup)
     set_rate(stage.optimiser, rate)
     losses = stage.take(inputs, grad_norms=due.logs and settings.grad_norms)
