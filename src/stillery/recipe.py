@@ -325,11 +325,13 @@ class Stage:
 class Recipe:
     """A distillation method: its stages, the student's initialisation and its classification head.
 
-    `init` is the paper's; None if the paper states none, and the default of the kind of model applies.
+    `init` is the paper's, or with `init_measured` the best one measured; None where the default of the kind of model
+    applies.
     """
 
     stages: tuple[Stage, ...]
     init: str | None = None
+    init_measured: bool = False
     head: str = "fresh"
 
 

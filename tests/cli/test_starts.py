@@ -97,6 +97,9 @@ def test_a_classifier_starts_from_the_first_layers_unless_told(distill, command,
     assert read(tmp_path / "run" / "run.toml")["init"] == "first"
     done = distill("--layers", 2, "--method", "pkd", "--max-steps", 1, out="pkd")
     assert "start first: as the method's paper has it" in done.err
+    done = distill("--layers", 2, "--method", "tinybert", "--max-steps", 2, out="tinybert")
+    assert "start even: measured to be best for the method" in done.err
+    assert "student: starts even (measured; see docs/results/methods.md)" in command("methods", "tinybert").out
     done = distill("--layers", 2, "--init", "last", "--max-steps", 1, out="last")
     assert "start last: as asked for" in done.err and "layers 3, 4 as 1..2" in done.err
     shown = " ".join(command("methods", "kd").out.split())

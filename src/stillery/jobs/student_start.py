@@ -157,7 +157,9 @@ def fixed_start(asked: StudentSettings, settings: StudentSettings, recipe: Recip
         return None
     if asked.copy_layers or asked.copy_encoder_layers or asked.copy_decoder_layers:
         return None
-    default = "as the method's paper has it" if recipe.init else "the default, --init chooses another"
+    default = "the default, --init chooses another"
+    if recipe.init:
+        default = "measured to be best for the method" if recipe.init_measured else "as the method's paper has it"
     why = "as asked for" if asked.init is not None else default
     return Chosen(start=settings.init, why=why, losses={}, auto=False)
 

@@ -253,9 +253,10 @@ def describe(name: str, options: Mapping[str, Any] | None = None) -> dict[str, A
 
 
 def _start(recipe: Recipe) -> str:
-    """The initialisation of the student, and whether the paper states it."""
+    """The initialisation of the student, and where it comes from."""
     if recipe.init is not None:
-        return f"{recipe.init} (the paper's)"
+        why = "measured; see docs/results/methods.md" if recipe.init_measured else "the paper's"
+        return f"{recipe.init} ({why})"
     return "first, or even for a model that generates text (the paper fixes none; see docs/results/starts.md)"
 
 

@@ -32,6 +32,7 @@ def layers_then_prediction(
     layer_share: float = 5.0,
     least_steps: int = LEAST_STEPS,
     init: str | None = None,
+    init_measured: bool = False,
     mixing: Mixing | None = None,
 ) -> Recipe:
     """A hidden-state stage without labels, then a stage of prediction distillation.
@@ -43,4 +44,4 @@ def layers_then_prediction(
     layers = Stage(name="layers", matches=matches, hard_weight=0.0, share=layer_share, mixing=mixing)
     second = Stage(name="prediction", prediction=prediction.prediction, hard_weight=hard_weight, share=1.0,
                    least_steps=least_steps)  # fmt: skip
-    return Recipe(stages=(layers, second), init=init)
+    return Recipe(stages=(layers, second), init=init, init_measured=init_measured)
