@@ -59,7 +59,7 @@ def tinybert(
         temperature=temperature,
         layer_share=layer_share,
         least_steps=least_steps,
-        # The paper's students were distilled in general before. From the first layers, pulling each one to a layer twice
+        # The paper's students were distilled in general before. From first layers, pulling each one to a layer twice
         # as deep ended in one answer for all examples (docs/results/methods.md).
         init="even",
         init_measured=True,
