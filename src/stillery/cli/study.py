@@ -23,8 +23,15 @@ def study(
         typer.Option(help="Only cells with this in their name (* and ? fit anything), and their teachers."),
     ] = None,
     workers: Annotated[
-        int, typer.Option(help="Worker processes: for each GPU, or in all where there is none.", min=1)
+        int, typer.Option(help="Worker processes: for each GPU, or for each machine without one.", min=1)
     ] = 1,
+    engine: Annotated[
+        str, typer.Option(help="Where workers run: local, on this machine; ray, on a Ray cluster.", metavar="ENGINE")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="The Ray cluster, HOST:PORT or auto.  [default: Ray on this machine, for this study]"),
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed.")] = False,
 ) -> None:
     """Compare methods over tasks and seeds on equal terms, resumable, on one machine or many."""
@@ -35,7 +42,7 @@ def study(
     from stillery.study.run import run_study
 
     try:
-        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed)
+        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command goes on with the study in {out}") from None
     print(found.text)

@@ -44,6 +44,7 @@ class PlannedCell:
     seed: int
     trial: Mapping[str, Any] = field(default_factory=dict)
     teacher: str | None = None
+    search: Any = None
 
     @property
     def job(self) -> str:
