@@ -12,9 +12,10 @@ from stillery.errors import UserError
 from stillery.models.model_folder import model_folder
 from stillery.study.answers import Answers, read_answers
 from stillery.study.cells import PlannedCell, PlannedTable
-from stillery.study.folder import State, StudyFolder
+from stillery.study.folder import State, StudyFolder, held_out_score
 from stillery.study.plan import Plan
 from stillery.study.results import ROUNDED, Cell, Key, Results, Task
+from stillery.study.search import RANDOM
 from stillery.study.terms import differences
 
 __all__ = ["Collected", "Damaged", "collect"]
@@ -62,7 +63,7 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
         raise Damaged(reader.damaged)
     tasks = tuple(Task(name=name, metric=reader.metric(table, name)) for name in table.tasks)
     results = Results(tasks=tasks, rows=tuple(rows), seeds=plan.seeds, cells=cells, published=plan.published)
-    chosen = {key: cell.trial for key, cell in picked.items() if cell.trial}
+    chosen = {key: tried for key, cell in picked.items() if (tried := folder.tried(cell))}
     return Collected(table=table, results=results, chosen=chosen, notes=_notes(folder, plan, table, picked, reader))
 
 
@@ -115,9 +116,7 @@ class _Reader:
         found = self.metrics(cell.name)
         if found is None:
             return None
-        training = found["training"]
-        kept = training["dev_best"] if training["kept_step"] != training["steps"] else training["dev_last"]
-        return float(next(iter(kept.values()))) if kept else None
+        return held_out_score(found)
 
     def cell(self, cell: PlannedCell) -> Cell | None:
         """A cell of a table: its score and predictions, or why there are none; None of one that was not run."""
@@ -211,23 +210,32 @@ def _notes(
         first = next(iter(finished.values())).asked.run
         by = "a part of train that was held out" if first.condition.holdout else "dev"
         notes = [f"Scored on {' and '.join(splits)}, once; weights were chosen on {by}.", *notes]
-    counts: dict[str, int] = {}
-    for (_, row, _), cells in table.trials.items():
-        counts[row] = max(counts.get(row, 1), len(cells))
-    if max(counts.values(), default=1) > 1:
-        said = ", ".join(f"{row} {count}" for row, count in counts.items())
+    if any(len(cells) > 1 for cells in table.trials.values()):
+        said = ", ".join(f"{row} {count}" for row, count in _counts(folder, table).items())
         how = "the mean over seeds" if plan.select == "mean" else "each seed"
-        notes.append(f"Settings tried, one chosen by {how} on what was held out: {said}.")
+        by = f" by TPE, the first {RANDOM} of them at random" if plan.search == "tpe" else ""
+        notes.append(f"Settings tried{by}, one chosen by {how} on what was held out: {said}.")
         for row in dict.fromkeys(key[1] for key in picked):
-            notes += _said_choice(row, picked)
+            notes += _said_choice(folder, row, picked)
     return tuple(notes)
 
 
-def _said_choice(row: str, picked: Mapping[Key, PlannedCell]) -> list[str]:
+def _counts(folder: StudyFolder, table: PlannedTable) -> dict[str, str]:
+    """How many settings each row had to choose from, and how many were planned where some are not finished."""
+    counts: dict[str, tuple[int, int]] = {}
+    for (_, row, _), cells in table.trials.items():
+        done = sum(folder.state(cell) is State.FINISHED for cell in cells)
+        least, most = counts.get(row, (done, len(cells)))
+        counts[row] = min(least, done), max(most, len(cells))
+    return {row: str(most) if least == most else f"{least} of {most}" for row, (least, most) in counts.items()}
+
+
+def _said_choice(folder: StudyFolder, row: str, picked: Mapping[Key, PlannedCell]) -> list[str]:
     by_task: dict[str, list[str]] = {}
     for (task, name, _), cell in picked.items():
-        if name == row and cell.trial:
-            said = ", ".join(f"{key.removeprefix('options.')} {value}" for key, value in cell.trial.items())
+        tried = folder.tried(cell) if name == row else {}
+        if tried:
+            said = ", ".join(f"{key.removeprefix('options.')} {value}" for key, value in tried.items())
             if said not in by_task.setdefault(task, []):
                 by_task[task].append(said)
     found = [f"{task}: {' or '.join(some)}" for task, some in by_task.items()]

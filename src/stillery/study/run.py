@@ -107,13 +107,14 @@ def run_study(
 
 
 def only(cells: Sequence[PlannedCell], select: str | None) -> list[PlannedCell]:
-    """The cells that are asked for, and the teachers they need."""
+    """The cells that are asked for, and those they need: their teachers, and the trials before them."""
     if select is None:
         return list(cells)
     found = [cell for cell in cells if select in cell.name or fnmatch.fnmatchcase(cell.name, select)]
     if not found:
         raise UserError(f"--only {select}: no cell is called so; see their names with --dry-run")
     needed = {cell.teacher for cell in found}
+    needed |= {name for cell in found if cell.search for names in cell.search.trials[: cell.number] for name in names}
     return [cell for cell in cells if cell in found or cell.name in needed]
 
 
