@@ -15,6 +15,8 @@ from stillery.study.folder import State, StudyFolder
 from stillery.study.plan import read_plan
 from stillery.study.run import only
 from stillery.study.search import RANDOM, Range, Search, settle
+from stillery.study.statistics import conclude
+from stillery.study.tables import tables
 from stillery.study.workers import work
 
 TPE = "search = 'tpe'\ntrials = 7\nseeds = [0, 1]\n"
@@ -87,6 +89,7 @@ def test_a_stopped_search_goes_on_with_the_trials_of_one_that_was_not(write_plan
     found = collect(straight, read_plan(plan), table)
     assert any("by TPE, the first 5 of them at random, one chosen by the mean" in note for note in found.notes)
     assert any(note.endswith("on what was held out: none 7, kd 7.") for note in found.notes)
+    assert "chose one: 7 for each row." in str(tables(conclude(found.results))[0].notes)
     held = [held_out(straight, cell) for cell in table.trials["reviews", "kd", 0]]
     assert found.chosen["reviews", "kd", 0] == tried["kd", held.index(max(held))]
     assert not [note for note in found.notes if note.startswith("Warning")]

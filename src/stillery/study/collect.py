@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -51,7 +51,9 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
         found = reader.cell(cell)
         if found is not None:
             cells[key] = found
-    rows = list(table.rows)
+    counts = _counts(folder, table)
+    tried = {row: had for row, (had, of) in counts.items() if of > 1}
+    rows = [replace(row, trials=tried.get(row.name)) for row in table.rows]
     for teacher in table.teachers:
         own = _teacher_cells(reader, plan, table, teacher.cells, teacher.folders, picked)
         if own:
@@ -211,23 +213,24 @@ def _notes(
         by = "a part of train that was held out" if first.condition.holdout else "dev"
         notes = [f"Scored on {' and '.join(splits)}, once; weights were chosen on {by}.", *notes]
     if any(len(cells) > 1 for cells in table.trials.values()):
-        said = ", ".join(f"{row} {count}" for row, count in _counts(folder, table).items())
         how = "the mean over seeds" if plan.select == "mean" else "each seed"
         by = f" by TPE, the first {RANDOM} of them at random" if plan.search == "tpe" else ""
+        counts = {row: f"{had}" if had == of else f"{had} of {of}" for row, (had, of) in _counts(folder, table).items()}
+        said = ", ".join(f"{row} {count}" for row, count in counts.items())
         notes.append(f"Settings tried{by}, one chosen by {how} on what was held out: {said}.")
         for row in dict.fromkeys(key[1] for key in picked):
             notes += _said_choice(folder, row, picked)
     return tuple(notes)
 
 
-def _counts(folder: StudyFolder, table: PlannedTable) -> dict[str, str]:
-    """How many settings each row had to choose from, and how many were planned where some are not finished."""
+def _counts(folder: StudyFolder, table: PlannedTable) -> dict[str, tuple[int, int]]:
+    """How many settings each row had to choose from where it had the fewest, and how many were planned."""
     counts: dict[str, tuple[int, int]] = {}
     for (_, row, _), cells in table.trials.items():
         done = sum(folder.state(cell) is State.FINISHED for cell in cells)
         least, most = counts.get(row, (done, len(cells)))
         counts[row] = min(least, done), max(most, len(cells))
-    return {row: str(most) if least == most else f"{least} of {most}" for row, (least, most) in counts.items()}
+    return counts
 
 
 def _said_choice(folder: StudyFolder, row: str, picked: Mapping[Key, PlannedCell]) -> list[str]:
