@@ -101,9 +101,7 @@ def test_workers_are_shares_of_gpus_where_there_are_some(write_plan, tmp_path, c
     """A GPU that Ray only counts: two workers get half of it each, and the nodes without one get none."""
     cluster.add_node(num_cpus=1, num_gpus=1, object_store_memory=STORE)
     plan, out = write_plan("seeds = [0, 1]\n"), tmp_path / "out"
-    done = stillery(
-        "study", plan, "--out", out, "--engine", "ray", "--address", cluster.address, "--workers", 2
-    )
+    done = stillery("study", plan, "--out", out, "--engine", "ray", "--address", cluster.address, "--workers", 2)
     assert done.returncode == 0, done.stderr
     assert "cells: 5 finished" in done.stdout
     logs = [path.name for path in (out / "logs").iterdir()]
@@ -165,9 +163,8 @@ def test_nodes_that_do_not_share_the_disk_are_named(write_plan, tmp_path, cluste
         assert ray_cluster.check_nodes(out, cells, there) == {}
         assert not list(out.path.iterdir())
         # A disk of this process alone: the nodes look where nothing is.
-        monkeypatch.setattr(ray_cluster, "_SEE", 0.2)
-        look = ray_cluster._look
-        monkeypatch.setattr(ray_cluster, "_look", lambda marker, *rest: look(Path("/nowhere") / marker.name, *rest))
+        look = ray_cluster.look
+        monkeypatch.setattr(ray_cluster, "look", lambda marker, *rest: look(Path("/nowhere") / marker.name, *rest))
         wrong = ray_cluster.check_nodes(out, cells, there)
         assert ray.is_initialized()
     assert {line.partition(": ")[2] for line in wrong.values()} == {

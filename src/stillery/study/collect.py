@@ -52,8 +52,8 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
         if found is not None:
             cells[key] = found
     counts = _counts(folder, table)
-    tried = {row: had for row, (had, of) in counts.items() if of > 1}
-    rows = [replace(row, trials=tried.get(row.name)) for row in table.rows]
+    had = {row: done for row, (done, of) in counts.items() if of > 1}
+    rows = [replace(row, trials=had.get(row.name)) for row in table.rows]
     for teacher in table.teachers:
         own = _teacher_cells(reader, plan, table, teacher.cells, teacher.folders, picked)
         if own:

@@ -8,12 +8,10 @@ import socket
 import subprocess
 import sys
 import tempfile
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +20,12 @@ from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import places
 from stillery.study.cells import PlannedCell
 from stillery.study.folder import StudyFolder
+from stillery.study.ray_node import comes, installed, look
 
 __all__ = ["Node", "check_nodes", "connected", "nodes", "on_node"]
 
-_CONNECT, _ANSWER, _SEE = 30.0, 60.0, 5.0
-"""Seconds within which a cluster, a node and a shared disk have to answer."""
+_LISTEN, _CONNECT, _ANSWER = 5.0, 30.0, 120.0
+"""Seconds within which an address, a cluster and its nodes have to answer."""
 
 _STORE = 100 * 2**20
 """Bytes of the object store of a cluster of one's own: what goes through it are names of cells."""
@@ -94,7 +93,7 @@ def _check_address(address: str, said: str) -> None:
         )
     if address != "auto":
         try:
-            socket.create_connection((host.strip("[]"), int(port)), timeout=_SEE).close()
+            socket.create_connection((host.strip("[]"), int(port)), timeout=_LISTEN).close()
         except (OSError, OverflowError) as error:
             raise UserError(_unreachable(said, getattr(error, "strerror", None) or str(error))) from None
     try:
@@ -167,7 +166,7 @@ def check_nodes(folder: StudyFolder, cells: Sequence[PlannedCell], some: Sequenc
         (marker / "driver").write_text(marker.name, encoding="utf-8")
         paths = sorted({str(path) for cell in cells for path in places(values_of(cell.asked.run)).values()})
         needed = ("optuna",) if any(cell.search is not None for cell in cells) else ()
-        asked = {node: on_node(node, _look, marker, node.name, paths, needed, _version()) for node in some}
+        asked = {node: on_node(node, look, marker, node.name, paths, needed, installed()) for node in some}
         ray.wait(list(asked.values()), num_returns=len(asked), timeout=_ANSWER)
         found = {node: _answer(one, marker, node) for node, one in asked.items()}
         return {node: f"node {node.address}: {wrong}" for node, wrong in found.items() if wrong is not None}
@@ -185,42 +184,6 @@ def _answer(asked: Any, marker: Path, node: Node) -> str | None:
     except Exception as error:
         # An exception of Ray ends with that of the node.
         return f"stillery cannot be run there ({str(error).strip().splitlines()[-1]})"
-    if wrong is None and not _comes(marker / node.name):
+    if wrong is None and not comes(marker / node.name):
         return f"what it writes to {marker.parent} is not seen here: give an --out on a disk that all nodes share"
     return wrong
-
-
-def _look(marker: Path, name: str, paths: Sequence[str], needed: Sequence[str], ours: str | None) -> str | None:
-    """On a node: what is wrong with it."""
-    from importlib.util import find_spec
-
-    if not _comes(marker / "driver"):
-        return f"{marker.parent} is not there: give an --out on a disk that all nodes share"
-    try:
-        (marker / name).write_text(name, encoding="utf-8")
-    except OSError as error:
-        return f"{marker.parent} cannot be written to ({error.strerror or error})"
-    if _version() != ours:
-        return f"it has stillery {_version()}, and this machine {ours}: install the same"
-    for package in needed:
-        if find_spec(package) is None:
-            return f'the package {package} is missing: pip install "stillery[search]"'
-    gone = [path for path in paths if not Path(path).exists()]
-    return f"{gone[0]} is not there: put the plan's files on a disk that all nodes share" if gone else None
-
-
-def _comes(path: Path) -> bool:
-    """Whether a file is there, or comes within seconds: a network file system may show it late."""
-    until = time.monotonic() + _SEE
-    while not path.exists():
-        if time.monotonic() > until:
-            return False
-        time.sleep(0.1)
-    return True
-
-
-def _version() -> str | None:
-    try:
-        return version("stillery")
-    except PackageNotFoundError:
-        return None

@@ -20,6 +20,7 @@ from stillery.study.cells import PlannedCell
 from stillery.study.claims import Claims, Pace
 from stillery.study.folder import StudyFolder
 from stillery.study.ray_cluster import Node, check_nodes, connected, nodes, on_node
+from stillery.study.ray_node import nothing
 from stillery.study.workers import MOST_DEATHS, Order, ended_often, no_space, set_up, threads_of, work
 
 __all__ = ["RayWorkers"]
@@ -142,7 +143,7 @@ class RayWorkers:
             ended = ray.get(slot.task)
         except ray.exceptions.RayError:
             # The node may be gone as well, which Ray knows only later: a task on it tells.
-            slot.asked = on_node(slot.node, _nothing)
+            slot.asked = on_node(slot.node, nothing)
             return None
         if ended == _FULL:
             return no_space(self._folder)
@@ -160,7 +161,7 @@ class RayWorkers:
             ray.get(slot.asked)
         except ray.exceptions.RayError:
             if slot.node.name in [node.name for node in nodes()]:
-                slot.asked = on_node(slot.node, _nothing)
+                slot.asked = on_node(slot.node, nothing)
                 return None
             self._slots.remove(slot)
             self._say(f"warning: node {slot.node.address} is lost; other workers take over its cells", slot.node.name)
@@ -224,7 +225,3 @@ def _worker(order: Order) -> str | None:
             return _FULL
         raise
     return None
-
-
-def _nothing() -> None:
-    """Show that a node is there."""
