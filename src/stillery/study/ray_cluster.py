@@ -22,7 +22,7 @@ from stillery.study.cells import PlannedCell
 from stillery.study.folder import StudyFolder
 from stillery.study.ray_node import comes, installed, look
 
-__all__ = ["Node", "check_nodes", "connected", "nodes", "on_node"]
+__all__ = ["Node", "check_nodes", "connected", "is_there", "nodes", "on_node"]
 
 _LISTEN, _CONNECT, _ANSWER = 5.0, 30.0, 120.0
 """Seconds within which an address, a cluster and its nodes have to answer."""
@@ -79,8 +79,22 @@ def connected(address: str | None) -> Iterator[None]:
     try:
         yield
     finally:
-        with _without_logs():
-            ray.shutdown()
+        # Of a cluster whose head is lost nothing is left to end, and Ray would wait for it.
+        if is_there():
+            with _without_logs():
+                ray.shutdown()
+
+
+def is_there() -> bool:
+    """Whether the head of the cluster answers; without it calls of Ray block for a minute and end the process."""
+    import ray
+
+    host, _, port = ray.get_runtime_context().gcs_address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=_LISTEN).close()
+    except OSError:
+        return False
+    return True
 
 
 def _check_address(address: str, said: str) -> None:

@@ -19,14 +19,14 @@ from stillery.progress import say
 from stillery.study.cells import PlannedCell
 from stillery.study.claims import Claims, Pace
 from stillery.study.folder import StudyFolder
-from stillery.study.ray_cluster import Node, check_nodes, connected, nodes, on_node
+from stillery.study.ray_cluster import Node, check_nodes, connected, is_there, nodes, on_node
 from stillery.study.ray_node import nothing
 from stillery.study.workers import MOST_DEATHS, Order, ended_often, no_space, set_up, threads_of, work
 
 __all__ = ["RayWorkers"]
 
 _LOOK, _PATIENCE, _END = 5.0, 30.0, 5.0
-"""Seconds between two looks at the nodes, without any worker until that is said, and for workers to end."""
+"""Seconds between two looks at the nodes, without a worker or a head until that is said, and for workers to end."""
 
 _FULL = "full disk"
 
@@ -58,7 +58,8 @@ class RayWorkers:
         self._known: set[str] = set()
         self._deaths: dict[str | None, int] = {}
         self._done = False
-        self._looked = self._began = 0.0
+        self._lost = False
+        self._looked = self._began = self._heard = 0.0
         self._told: set[str] = set()
         self._stack = ExitStack()
 
@@ -72,7 +73,7 @@ class RayWorkers:
             if wrong:
                 raise UserError(*wrong.values())
             self._begin(there)
-            self._looked = self._began = time.monotonic()
+            self._looked = self._began = self._heard = time.monotonic()
             self._stack = stack.pop_all()
         return self
 
@@ -80,7 +81,7 @@ class RayWorkers:
         import ray
 
         try:
-            left = [slot.task for slot in self._slots]
+            left = [] if self._lost else [slot.task for slot in self._slots]
             for task in left if not self._done else ():
                 ray.cancel(task, force=True)
             # Those that are done end by themselves.
@@ -112,22 +113,22 @@ class RayWorkers:
 
     def look(self) -> str | None:
         """Start again what crashed, and use nodes that are new; gives the reason why the study cannot go on."""
-        import ray
-
-        try:
-            return self._looked_at()
-        except ray.exceptions.RayError as error:
-            raise Stopped(
-                f"the Ray cluster is lost ({str(error).strip().splitlines()[0]}); everything finished is kept: run the "
-                "same command to go on"
-            ) from None
-
-    def _looked_at(self) -> str | None:
+        now = time.monotonic()
+        if now - self._heard > _LOOK:
+            if is_there():
+                self._heard = now
+            elif now - self._heard > _PATIENCE:
+                self._lost = True
+                raise Stopped(
+                    "the head of the Ray cluster is lost; everything finished is kept: start the cluster, and run the "
+                    "same command to go on"
+                )
+            else:
+                return None
         for slot in list(self._slots):
             wrong = self._asked(slot) if slot.asked is not None else self._at_work(slot)
             if wrong is not None:
                 return wrong
-        now = time.monotonic()
         if now - self._looked > _LOOK:
             self._looked = now
             self._look_at_nodes(now)
