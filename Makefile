@@ -31,7 +31,7 @@ stub: .venv/dev
 docs: .venv/dev
 	$(BIN)/python -m stillery.cli.method_pages
 
-test-slow: .venv/dev
+test-slow: .venv/slow
 	$(BIN)/python -m pytest -m slow
 
 lint: .venv/dev
@@ -56,7 +56,11 @@ format: .venv/dev
 	touch $@
 
 .venv/dev: .venv/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,pictures,tensorboard,transport,dev]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,pictures,search,tensorboard,transport,dev]"
+	touch $@
+
+.venv/slow: .venv/dev
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[ray]"
 	touch $@
 
 .venv-bench/peers: pyproject.toml constraints.txt

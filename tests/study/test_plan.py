@@ -78,7 +78,7 @@ def test_values_of_settings_are_checked_where_the_keys_are_right(write_plan):
     [
         ("seeds = 3\n", "seeds is 3: give a list of different whole numbers"),
         ("select = 'best'\n", "select is 'best': choose from mean, each"),
-        ("search = 'tpe'\n", "search is 'tpe': choose from grid"),
+        ("search = 'random'\n", "search is 'random': choose from grid, tpe"),
         ("vary = ['depth']\n", "vary: depth is not a setting"),
         ("margin = -1\n", "margin is -1"),
         ("samples = [10\n", "not a TOML file"),

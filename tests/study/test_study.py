@@ -250,6 +250,18 @@ def test_a_dry_run_names_every_cell_with_its_steps_and_trains_nothing_there(writ
         only(cells, "pkd")
 
 
+def test_engines_that_cannot_run_are_one_line(write_plan, tmp_path, monkeypatch):
+    plan, out = write_plan(), tmp_path / "out"
+    with pytest.raises(UserError, match="--engine is 'slurm': choose from local, ray"):
+        run_study(plan, out, engine="slurm")
+    with pytest.raises(UserError, match="give --engine ray with it"):
+        run_study(plan, out, address="auto")
+    assert not out.exists()
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r'needs the package ray: pip install "stillery\[ray\]"'):
+        run_study(plan, out, engine="ray")
+
+
 def test_a_further_cell_in_a_worker_costs_little(write_plan, tmp_path):
     """Data and teacher are read once: a further cell of two steps takes far less than a start of the command."""
     plan = write_plan("seeds = [0, 1, 2]\n", "[methods.kd]\n")

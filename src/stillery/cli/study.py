@@ -23,8 +23,15 @@ def study(
         typer.Option(help="Only cells with this in their name (* and ? fit anything), and their teachers."),
     ] = None,
     workers: Annotated[
-        int, typer.Option(help="Worker processes: for each GPU, or in all where there is none.", min=1)
+        int, typer.Option(help="Worker processes: for each GPU, or for each machine without one.", min=1)
     ] = 1,
+    engine: Annotated[
+        str, typer.Option(help="Where workers run: local, on this machine; ray, on a Ray cluster.", metavar="ENGINE")
+    ] = "local",
+    address: Annotated[
+        str | None,
+        typer.Option(help="The Ray cluster, HOST:PORT or auto.  [default: Ray on this machine, for this study]"),
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed.")] = False,
 ) -> None:
     """Compare methods over tasks and seeds on equal terms, resumable, on one machine or many."""
@@ -35,7 +42,7 @@ def study(
     from stillery.study.run import run_study
 
     try:
-        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed)
+        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address)
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command goes on with the study in {out}") from None
     print(found.text)
@@ -55,11 +62,19 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
     from stillery.study.plan import read_plan
     from stillery.study.run import only as chosen
     from stillery.study.run import spent
+    from stillery.study.search import RANDOM
 
-    cells, _ = planned(read_plan(plan))
+    read = read_plan(plan)
+    cells, _ = planned(read)
     lines = looked_at(StudyFolder(out), chosen(cells, only))
     for line in lines:
-        print(f"{line.cell.name}  {line.steps} steps, {spent(line.seconds)}, {line.state}")
+        tried = ", ".join(f"{name.removeprefix('options.')} {value}" for name, value in line.tried.items())
+        most = "up to " if line.most else ""
+        said = [f"{most}{line.steps} steps", spent(line.seconds), str(line.state), *([tried] if tried else [])]
+        print(f"{line.cell.name}  {', '.join(said)}")
     seconds = sum(line.seconds for line in lines)
     one = f", {spent(seconds / workers)} with {workers} workers" if workers > 1 else ""
+    if read.search == "tpe":
+        each = "all seeds together" if read.select == "mean" else "each seed"
+        print(f"search by tpe: {read.trials} trials for each method and task, of {each}, the first {RANDOM} at random")
     print(f"{len(lines)} cells, {sum(line.steps for line in lines):,} steps, about {spent(seconds)} in one worker{one}")

@@ -16,6 +16,8 @@ from stillery.jobs.kinds.find import kind_of_model, kind_to_train
 from stillery.study.contents import address
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
 from stillery.study.results import Row
+from stillery.study.search import Search, nested
+from stillery.study.search_cells import SearchCells
 
 __all__ = ["PlannedCell", "PlannedTable", "PlannedTeacher", "planned"]
 
@@ -35,6 +37,9 @@ class PlannedCell:
         seed: the seed.
         trial: the settings that are tried in it, one of which is chosen.
         teacher: the cell of its teacher, if the study trains that.
+        search: the search that it is a trial of; `asked` then has some values of what is searched.
+        number: which trial it is, from 0.
+        proposal: the file of its settings among the proposals of the study, once it is proposed.
     """
 
     name: str
@@ -44,17 +49,23 @@ class PlannedCell:
     seed: int
     trial: Mapping[str, Any] = field(default_factory=dict)
     teacher: str | None = None
+    search: Search | None = None
+    number: int = 0
+    proposal: str | None = None
 
     @property
     def job(self) -> str:
         """The command that would do the same."""
         return "distill" if isinstance(self.asked.run, Distill) else "finetune"
 
-    def run(self, cells: Path) -> Asked[Any]:
-        """The run, with the folder of its teacher."""
+    def run(self, cells: Path, tried: Mapping[str, Any]) -> Asked[Any]:
+        """The run, with the folder of its teacher and, of a trial, with the settings that are tried."""
+        asked = self.asked
+        if self.search is not None:
+            asked = resolve(Distill, nested({**self.search.values, "seed": self.seed, **tried}))
         if self.teacher is None:
-            return self.asked
-        return replace(self.asked, run=replace(self.asked.run, teacher=str(cells / self.teacher)))
+            return asked
+        return replace(asked, run=replace(asked.run, teacher=str(cells / self.teacher)))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,6 +114,7 @@ class _Maker:
 
     def __init__(self, plan: Plan) -> None:
         self.plan, self.errors = plan, ErrorList()
+        self.search = SearchCells(plan, self.errors, self._cell)
         self.cells: dict[str, PlannedCell] = {}
 
     def tables(self) -> Iterator[PlannedTable]:
@@ -115,8 +127,9 @@ class _Maker:
             if name in AXES and name not in plan.vary and _several(name, value)
         ]
         for name, (value, place) in plan.shared.items():
-            if _several(name, value) and name not in AXES:
-                self._wrong(place, f"{name} is a list: put what is to be chosen from under [student]")
+            if (_several(name, value) or isinstance(value, dict)) and name not in AXES:
+                is_what = "list" if isinstance(value, list) else "range"
+                self._wrong(place, f"{name} is a {is_what}: put what is to be chosen from under [student]")
         teachers = [plan.teachers] if TEACHER in plan.vary else [(one,) for one in plan.teachers]
         for combination in itertools.product(*(value for _, value, _, _ in axes)):
             fixed = {
@@ -162,6 +175,7 @@ class _Maker:
             seed = given.pop("seed", (_TEACHERS_SEED, ()))
             cell = self._cell(Finetune, {**given, "seed": seed}, task, None, {})
             if cell is not None:
+                self.cells.setdefault(cell.name, cell)
                 cells[task.name] = cell.name
         # One teacher is called by its model; several have names of their own.
         model = Path(str(one.settings.get("model", ("",))[0])).name
@@ -175,11 +189,13 @@ class _Maker:
         """A row, and its cells on one task."""
         given = self._equal({**given, **task.settings}, method, one, taught.folders.get(task.name))
         teacher, found = taught.cells.get(task.name), {}
-        whose = (taught.folders.get(task.name, "of this study"), ("tasks",))
-        for seed in self.plan.seeds:
+        given = {**given, TEACHER: (taught.folders.get(task.name, "of this study"), ("tasks",))}
+        if self.plan.search == "tpe":
+            found = self.search.of_row(label, given, task, teacher)
+        for seed in self.plan.seeds if self.plan.search == "grid" else ():
             cells = []
-            for tried in _combinations(given, lambda key: True):
-                settings = {**given, **tried, "seed": (seed, ("seeds",)), TEACHER: whose}
+            for tried in _combinations(self.search.without_ranges(given), lambda key: True):
+                settings = {**given, **tried, "seed": (seed, ("seeds",))}
                 trial = {key: value for key, (value, _) in tried.items()}
                 cell = self._cell(Distill, settings, task, label, trial, teacher)
                 cells += [cell] if cell is not None else []
@@ -189,6 +205,7 @@ class _Maker:
                         place, "several values are tried, and without a holdout nothing may choose one: set holdout"
                     )
             found[seed] = tuple(cells)
+        self.cells |= {cell.name: cell for cells in found.values() for cell in cells if cell.name not in self.cells}
         run = next((cell.asked.run for cells in found.values() for cell in cells), None)
         return Row(name=label, start=_start(run), head=run.student.head if run else None), found
 
@@ -215,12 +232,7 @@ class _Maker:
         self, kind: type[Any], given: Given, task: TaskPlan, row: str | None, trial: Mapping[str, Any],
         teacher: str | None = None,
     ) -> PlannedCell | None:  # fmt: skip
-        values: dict[str, Any] = {"job": kind.__name__.lower()}
-        for name, (value, _) in given.items():
-            if name.startswith("options."):
-                values.setdefault("options", {})[name.removeprefix("options.")] = value
-            else:
-                values[name] = value
+        values = nested({"job": kind.__name__.lower(), **{name: value for name, (value, _) in given.items()}})
         asked = resolve(kind, values, lambda name: f"{self._where(given, name)}: {name}")
         errors = asked.gathered()
         if kind is Distill and asked.clear(*setting_names(MethodSettings)):
@@ -233,10 +245,7 @@ class _Maker:
             self.errors.add(line)
         if errors.lines:
             return None
-        cell = self._addressed(asked, task, row, trial, teacher, given) if task.there else None
-        if cell is not None:
-            self.cells.setdefault(cell.name, cell)
-        return cell
+        return self._addressed(asked, task, row, trial, teacher, given) if task.there else None
 
     def _addressed(
         self, asked: Asked[Any], task: TaskPlan, row: str | None, trial: Mapping[str, Any], teacher: str | None,

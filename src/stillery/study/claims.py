@@ -116,13 +116,18 @@ class Claims:
         held = number and note.get("owner") is not None and not self._is_dead(note)
         return f"process {note.get('process')} on {note.get('host')}" if held else None
 
-    def held_by(self, process: int | None, cells: Sequence[str]) -> str | None:
-        """The cell that a process of this machine had when it ended, if it had one."""
+    def held_by(self, worker: int | str | None, cells: Sequence[str]) -> str | None:
+        """The cell that a worker had when it ended, if any: a process of this machine, or a worker by its name."""
         for cell in cells:
             _, note = self._last(cell)
-            if note.get("owner") is not None and note.get("process") == process and note.get("place") == this_place():
+            here = note.get("process") == worker and note.get("place") == this_place()
+            if note.get("owner") is not None and (here or note["owner"] == worker):
                 return cell
         return None
+
+    def has_begun(self, worker: str) -> bool:
+        """Whether a worker has shown that it is at work, and has not ended as one does that is done."""
+        return self._heart(worker).exists()
 
     def _last(self, cell: str) -> tuple[int, dict[str, Any]]:
         """The last claim of a cell, by its number; 0 and nothing where there is none."""

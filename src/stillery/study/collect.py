@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +12,10 @@ from stillery.errors import UserError
 from stillery.models.model_folder import model_folder
 from stillery.study.answers import Answers, read_answers
 from stillery.study.cells import PlannedCell, PlannedTable
-from stillery.study.folder import State, StudyFolder
+from stillery.study.folder import State, StudyFolder, held_out_score
 from stillery.study.plan import Plan
 from stillery.study.results import ROUNDED, Cell, Key, Results, Task
+from stillery.study.search import RANDOM
 from stillery.study.terms import differences
 
 __all__ = ["Collected", "Damaged", "collect"]
@@ -50,7 +51,9 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
         found = reader.cell(cell)
         if found is not None:
             cells[key] = found
-    rows = list(table.rows)
+    counts = _counts(folder, table)
+    had = {row: done for row, (done, of) in counts.items() if of > 1}
+    rows = [replace(row, trials=had.get(row.name)) for row in table.rows]
     for teacher in table.teachers:
         own = _teacher_cells(reader, plan, table, teacher.cells, teacher.folders, picked)
         if own:
@@ -62,7 +65,7 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
         raise Damaged(reader.damaged)
     tasks = tuple(Task(name=name, metric=reader.metric(table, name)) for name in table.tasks)
     results = Results(tasks=tasks, rows=tuple(rows), seeds=plan.seeds, cells=cells, published=plan.published)
-    chosen = {key: cell.trial for key, cell in picked.items() if cell.trial}
+    chosen = {key: tried for key, cell in picked.items() if (tried := folder.tried(cell))}
     return Collected(table=table, results=results, chosen=chosen, notes=_notes(folder, plan, table, picked, reader))
 
 
@@ -115,9 +118,7 @@ class _Reader:
         found = self.metrics(cell.name)
         if found is None:
             return None
-        training = found["training"]
-        kept = training["dev_best"] if training["kept_step"] != training["steps"] else training["dev_last"]
-        return float(next(iter(kept.values()))) if kept else None
+        return held_out_score(found)
 
     def cell(self, cell: PlannedCell) -> Cell | None:
         """A cell of a table: its score and predictions, or why there are none; None of one that was not run."""
@@ -211,23 +212,33 @@ def _notes(
         first = next(iter(finished.values())).asked.run
         by = "a part of train that was held out" if first.condition.holdout else "dev"
         notes = [f"Scored on {' and '.join(splits)}, once; weights were chosen on {by}.", *notes]
-    counts: dict[str, int] = {}
-    for (_, row, _), cells in table.trials.items():
-        counts[row] = max(counts.get(row, 1), len(cells))
-    if max(counts.values(), default=1) > 1:
-        said = ", ".join(f"{row} {count}" for row, count in counts.items())
+    if any(len(cells) > 1 for cells in table.trials.values()):
         how = "the mean over seeds" if plan.select == "mean" else "each seed"
-        notes.append(f"Settings tried, one chosen by {how} on what was held out: {said}.")
+        by = f" by TPE, the first {RANDOM} of them at random" if plan.search == "tpe" else ""
+        counts = {row: f"{had}" if had == of else f"{had} of {of}" for row, (had, of) in _counts(folder, table).items()}
+        said = ", ".join(f"{row} {count}" for row, count in counts.items())
+        notes.append(f"Settings tried{by}, one chosen by {how} on what was held out: {said}.")
         for row in dict.fromkeys(key[1] for key in picked):
-            notes += _said_choice(row, picked)
+            notes += _said_choice(folder, row, picked)
     return tuple(notes)
 
 
-def _said_choice(row: str, picked: Mapping[Key, PlannedCell]) -> list[str]:
+def _counts(folder: StudyFolder, table: PlannedTable) -> dict[str, tuple[int, int]]:
+    """How many settings each row had to choose from where it had the fewest, and how many were planned."""
+    counts: dict[str, tuple[int, int]] = {}
+    for (_, row, _), cells in table.trials.items():
+        done = sum(folder.state(cell) is State.FINISHED for cell in cells)
+        least, most = counts.get(row, (done, len(cells)))
+        counts[row] = min(least, done), max(most, len(cells))
+    return counts
+
+
+def _said_choice(folder: StudyFolder, row: str, picked: Mapping[Key, PlannedCell]) -> list[str]:
     by_task: dict[str, list[str]] = {}
     for (task, name, _), cell in picked.items():
-        if name == row and cell.trial:
-            said = ", ".join(f"{key.removeprefix('options.')} {value}" for key, value in cell.trial.items())
+        tried = folder.tried(cell) if name == row else {}
+        if tried:
+            said = ", ".join(f"{key.removeprefix('options.')} {value}" for key, value in tried.items())
             if said not in by_task.setdefault(task, []):
                 by_task[task].append(said)
     found = [f"{task}: {' or '.join(some)}" for task, some in by_task.items()]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 import tempfile
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -27,16 +27,22 @@ from stillery.train.learning_rate import run_steps
 __all__ = ["Line", "dry_run"]
 
 _MEASURED = 5
+_STEPS = {"epochs", "max_steps", "batch_size", "accumulate", "patience"}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A cell of a dry run: its optimiser steps over all stages, the seconds it will take, and how far it is."""
+    """A cell of a dry run: its optimiser steps over all stages, the seconds it will take, and how far it is.
+
+    `tried` are the settings of a trial as far as they are proposed; `most` says that it may have fewer steps.
+    """
 
     cell: PlannedCell
     steps: int
     seconds: float
     state: State
+    tried: Mapping[str, Any] = field(default_factory=dict)
+    most: bool = False
 
 
 def dry_run(folder: StudyFolder, cells: Sequence[PlannedCell]) -> list[Line]:
@@ -47,7 +53,9 @@ def dry_run(folder: StudyFolder, cells: Sequence[PlannedCell]) -> list[Line]:
         for cell in cells:
             steps, state = measure.steps(cell), folder.state(cell)
             step, rest = (0.0, 0.0) if state is State.FINISHED else measure.seconds(cell)
-            found.append(Line(cell=cell, steps=steps, seconds=rest + steps * step, state=state))
+            most = cell.search is not None and not _STEPS.isdisjoint(cell.search.space)
+            seconds, tried = rest + steps * step, folder.tried(cell)
+            found.append(Line(cell=cell, steps=steps, seconds=seconds, state=state, tried=tried, most=most))
     return found
 
 

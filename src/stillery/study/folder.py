@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import StrEnum
@@ -16,8 +17,9 @@ from stillery.jobs.output_paths import check_folder
 from stillery.jobs.run_folder import finished
 from stillery.study.cells import PlannedCell
 from stillery.study.plan import Plan
+from stillery.study.search import RANDOM, proposed, settle
 
-__all__ = ["State", "StudyFolder"]
+__all__ = ["State", "StudyFolder", "held_out_score"]
 
 
 class State(StrEnum):
@@ -33,8 +35,8 @@ class State(StrEnum):
 class StudyFolder:
     """Where everything of a study is.
 
-    `cells/` has the run folders, `failed/` why a cell has none, `claims/` who is at which, `quarantine/` what was
-    damaged, `tables/` the result.
+    `cells/` has the run folders, `failed/` why a cell has none, `claims/` who is at which, `trials/` what searches try,
+    `quarantine/` what was damaged, `tables/` the result.
     """
 
     path: Path
@@ -43,6 +45,11 @@ class StudyFolder:
     def cells(self) -> Path:
         """The run folders."""
         return self.path / "cells"
+
+    @property
+    def trials(self) -> Path:
+        """The proposals of searches."""
+        return self.path / "trials"
 
     @property
     def claims(self) -> Path:
@@ -88,8 +95,38 @@ class StudyFolder:
         return State.OPEN
 
     def ready(self, cell: PlannedCell) -> bool:
-        """Whether the teacher of a cell is there."""
-        return cell.teacher is None or finished(self.run(cell.teacher))
+        """Whether all is there that a cell needs: its teacher and, of a trial, the trials it is proposed from."""
+        if cell.teacher is not None and not finished(self.run(cell.teacher)):
+            return False
+        if cell.search is None or cell.number < RANDOM or (self.trials / (cell.proposal or "")).is_file():
+            return True
+        before = (name for names in cell.search.trials[: cell.number] for name in names)
+        return all(finished(self.run(name)) or self.failure(name) is not None for name in before)
+
+    def tried(self, cell: PlannedCell) -> Mapping[str, Any]:
+        """The settings that are tried in a cell; none of a trial that is not proposed yet."""
+        found = cell.trial if cell.proposal is None else proposed(self.trials / cell.proposal)
+        if found is None and finished(self.run(cell)):
+            # What was proposed is lost, and is made again from the same scores.
+            return self.settled(cell)
+        return found or {}
+
+    def settled(self, cell: PlannedCell) -> Mapping[str, Any]:
+        """The settings that are tried in a cell that is ready; a trial is proposed by whoever comes first."""
+        if cell.search is None:
+            return cell.trial
+        scores = [self._score(names) for names in cell.search.trials[: cell.number]] if cell.number >= RANDOM else []
+        return settle(self.trials, cell.search, cell.number, scores)
+
+    def _score(self, names: Sequence[str]) -> float | None:
+        """What a trial scored on what was held out, the mean over its seeds; None if one of them failed."""
+        there = []
+        for name in names:
+            # Of one that failed there is nothing to read.
+            with suppress(OSError, ValueError, KeyError):
+                score = held_out_score(self.metrics(name))
+                there += [score] if score is not None and math.isfinite(score) else []
+        return sum(there) / len(there) if len(there) == len(names) else None
 
     def failure(self, name: str) -> str | None:
         """Why a cell failed, in one line; None of one that has not."""
@@ -153,6 +190,13 @@ class StudyFolder:
         """The metrics of a finished cell."""
         found: dict[str, Any] = json.loads((self.run(name) / "metrics.json").read_text(encoding="utf-8"))
         return found
+
+
+def held_out_score(metrics: Mapping[str, Any]) -> float | None:
+    """The score of the weights that a run kept, on what was held out."""
+    training = metrics["training"]
+    kept = training["dev_best"] if training["kept_step"] != training["steps"] else training["dev_last"]
+    return float(next(iter(kept.values()))) if kept else None
 
 
 def _write(path: Path, text: str) -> None:

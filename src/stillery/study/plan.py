@@ -66,6 +66,8 @@ class Plan:
         vary: settings that methods of one table may differ in.
         errors: what is wrong with it so far; `cells.planned` raises it with what is wrong with the settings.
         select: whether one setting is chosen by the mean over seeds, or one for each seed.
+        search: how settings are tried that have several values: `grid` or `tpe`.
+        trials: how many of them `tpe` tries for each method and task.
     """
 
     file: Path
@@ -80,6 +82,8 @@ class Plan:
     seeds: tuple[int, ...]
     vary: tuple[str, ...] = ()
     select: str = "mean"
+    search: str = "grid"
+    trials: int = 0
     baselines: tuple[str, ...] | None = None
     strategies: tuple[str, ...] = ()
     margin: float | None = None

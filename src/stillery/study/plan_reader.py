@@ -35,13 +35,14 @@ _SHARED = [
     for name in setting_names(group)
 ]
 _OWN = (
-    "title", "tasks", "seeds", "vary", "select", "search", "baselines", "strategies", "margin", "published",
+    "title", "tasks", "seeds", "vary", "select", "search", "trials", "baselines", "strategies", "margin", "published",
     "teacher", "teachers", "student", "methods",
 )  # fmt: skip
 _STUDENT = [*_SHARED, *setting_names(StudentSettings), *setting_names(Storing)]
 _METHOD = setting_names(MethodSettings)
 
 SELECT = ("mean", "each")
+SEARCH = ("grid", "tpe")
 HOLDOUT = 0.1
 """The share of the training split that chooses, unless the plan says another."""
 
@@ -67,11 +68,11 @@ class PlanReader:
             "title": self._text("title") or self.file.stem, "tasks": self._tasks(teachers), "teachers": teachers,
             "methods": named, "shared": self._held_out(shared), "seeds": self._seeds(), "vary": vary,
             "student": self._settings(self._table("student"), ("student",), _STUDENT),
-            "select": self._choice("select", SELECT), "strategies": self._texts("strategies"),
+            "select": self._choice("select", SELECT), "search": self._choice("search", SEARCH),
+            "trials": self._trials(), "strategies": self._texts("strategies"),
             "baselines": self._texts("baselines") if "baselines" in top else None, "margin": self._margin(),
             "published": self._published(),
         }  # fmt: skip
-        self._choice("search", ("grid",))
         return Plan(file=self.file, text=self.text, lines=self.lines, errors=tuple(self.errors.lines), **read)
 
     def _wrong(self, place: Sequence[str], line: str) -> None:
@@ -115,6 +116,18 @@ class PlanReader:
             return None if value is None else float(value)
         self._wrong(("margin",), f"margin is {value!r}: give a number of points above 0")
         return None
+
+    def _trials(self) -> int:
+        value, search = self.values.get("trials"), self.values.get("search", SEARCH[0])
+        if value is None and search == "tpe":
+            self._wrong(("search",), "search = 'tpe' tries as many settings as trials says: give trials = 10, say")
+        elif value is not None and search == SEARCH[0]:
+            self._wrong(("trials",), "trials is of search = 'tpe'; a grid tries every value")
+        elif value is not None and (type(value) is not int or value < 2):
+            self._wrong(("trials",), f"trials is {value!r}: give a whole number from 2 on")
+        else:
+            return value or 0
+        return 0
 
     def _seeds(self) -> tuple[int, ...]:
         value = self.values.get("seeds", [0])
@@ -219,8 +232,8 @@ class PlanReader:
                 continue
             settings = self._settings(table, place, known)
             for key, (value, where) in settings.items():
-                if isinstance(value, list):
-                    self._wrong(where, f"{key} is a list: a teacher has one value; make several teachers of it")
+                if isinstance(value, list | dict):
+                    self._wrong(where, f"{key} is {_kind(value)}: a teacher has one value; make several teachers of it")
             found.append(TeacherPlan(name=name, settings=settings))
         return tuple(found)
 
@@ -269,3 +282,7 @@ class PlanReader:
                 needed = "name, source, model, data and scores"
                 self._wrong(("published", str(at)), f"a published row has {needed}, and no more")
         return tuple(found)
+
+
+def _kind(value: Any) -> str:
+    return "a list" if isinstance(value, list) else "a range"

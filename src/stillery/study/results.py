@@ -36,6 +36,7 @@ class Row:
         head: which classifier the student started with, such as `teacher`.
         teacher: whether it is a teacher, which is shown but is not among the methods that are compared.
         seeds: the seeds it was planned with, if not those of the study; a teacher may have been trained once.
+        trials: how many settings it had to choose from on each task, the fewest; None if there was no choice.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Row:
     head: str | None = None
     teacher: bool = False
     seeds: tuple[int, ...] | None = None
+    trials: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

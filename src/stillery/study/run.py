@@ -17,13 +17,15 @@ from stillery.study.claims import Claims, Pace
 from stillery.study.collect import Collected, Damaged, collect
 from stillery.study.folder import State, StudyFolder
 from stillery.study.plan import Plan, read_plan
+from stillery.study.ray_workers import RayWorkers
 from stillery.study.render import as_markdown, write_tables
 from stillery.study.statistics import conclude
 from stillery.study.tables import tables
 from stillery.study.workers import Workers
 
-__all__ = ["Study", "only", "run_study", "spent"]
+__all__ = ["ENGINES", "Study", "only", "run_study", "spent"]
 
+ENGINES = ("local", "ray")
 _LOOK, _ROUNDS = 0.5, 3
 
 
@@ -50,18 +52,25 @@ class Study:
 
 
 def run_study(
-    plan: Path, out: Path, *, workers: int = 1, select: str | None = None, retry: bool = False, pace: Pace | None = None
-) -> Study:
+    plan: Path, out: Path, *, workers: int = 1, select: str | None = None, retry: bool = False,
+    pace: Pace | None = None, engine: str = "local", address: str | None = None,
+) -> Study:  # fmt: skip
     """Run every cell that is not finished, together with whoever else works on the same folder, and write the tables.
 
     Args:
         plan: the plan's file.
         out: the folder of the study.
-        workers: worker processes on this machine, for each of its GPUs where it has some.
+        workers: worker processes for each GPU, or for each machine where there are none.
         select: only cells whose name this is part of, or that it fits as a pattern, and the teachers they need.
         retry: run cells again that failed.
         pace: how often workers show that they are alive.
+        engine: where workers run: `local`, on this machine, or `ray`, on all machines of a Ray cluster.
+        address: the cluster, as `ray start` prints it; without one Ray is started on this machine for the study.
     """
+    if engine not in ENGINES:
+        raise UserError(f"--engine is {engine!r}: choose from {', '.join(ENGINES)}")
+    if address is not None and engine != "ray":
+        raise UserError("--address is of a Ray cluster: give --engine ray with it")
     read = read_plan(plan)
     cells, shown = planned(read)
     chosen = only(cells, select)
@@ -72,7 +81,8 @@ def run_study(
             folder.retry(cell.name)
     known, rounds = folder.said_aside(), 0
     while True:
-        _run(folder, chosen, workers, pace or Pace())
+        if any(_is_open(folder, cell) for cell in chosen):
+            _run(folder, chosen, _engine(engine, address, folder, chosen, workers, pace or Pace()), pace or Pace())
         for name, line in folder.said_aside().items():
             if name not in known:
                 say(f"warning: {line}")
@@ -97,13 +107,14 @@ def run_study(
 
 
 def only(cells: Sequence[PlannedCell], select: str | None) -> list[PlannedCell]:
-    """The cells that are asked for, and the teachers they need."""
+    """The cells that are asked for, and those they need: their teachers, and the trials before them."""
     if select is None:
         return list(cells)
     found = [cell for cell in cells if select in cell.name or fnmatch.fnmatchcase(cell.name, select)]
     if not found:
         raise UserError(f"--only {select}: no cell is called so; see their names with --dry-run")
     needed = {cell.teacher for cell in found}
+    needed |= {name for cell in found if cell.search for names in cell.search.trials[: cell.number] for name in names}
     return [cell for cell in cells if cell in found or cell.name in needed]
 
 
@@ -116,13 +127,19 @@ def _devices() -> list[str | None]:
     return [one.name.removeprefix("nvidia") for one in found] or [None]
 
 
-def _run(folder: StudyFolder, cells: Sequence[PlannedCell], number: int, pace: Pace) -> None:
+def _engine(
+    engine: str, address: str | None, folder: StudyFolder, cells: Sequence[PlannedCell], number: int, pace: Pace
+) -> Workers | RayWorkers:
+    if engine == "ray":
+        return RayWorkers(folder, cells, number, pace, address)
+    return Workers(folder, cells, number, pace, _devices())
+
+
+def _run(folder: StudyFolder, cells: Sequence[PlannedCell], engine: Workers | RayWorkers, pace: Pace) -> None:
     """Have workers run the cells, and show how far they are."""
-    if not any(_is_open(folder, cell) for cell in cells):
-        return
     began, before = time.monotonic(), _done(folder, cells)
     told = set(before)
-    with Workers(folder, cells, number, pace, _devices()) as workers, bar("study", len(cells)) as shown:
+    with engine as workers, bar("study", len(cells)) as shown:
         shown.advance(len(before))
         claims = Claims(folder.claims, pace=pace)
         while True:

@@ -50,7 +50,7 @@ def _again(folder: StudyFolder, cell: PlannedCell) -> None:
 
 def _run(folder: StudyFolder, cell: PlannedCell) -> None:
     run = run_distill if cell.job == "distill" else run_finetune
-    run(cell.run(folder.cells), folder.run(cell), resume=True)
+    run(cell.run(folder.cells, folder.settled(cell)), folder.run(cell), resume=True)
 
 
 def _failed(folder: StudyFolder, cell: PlannedCell, error: Exception) -> None:

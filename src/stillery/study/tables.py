@@ -75,6 +75,7 @@ def score_table(found: Conclusions) -> Table:
     notes = [
         "Mean (standard deviation) over seeds, in percent; where runs are missing or failed, how many there are.",
         "Bold: the highest mean of a student and all that cannot be told from it (bootstrap, Holm over all pairs).",
+        *_tried(results),
     ]
     if results.published:
         notes.append("Published numbers are of other models or data, as named; they are compared with nothing.")
@@ -122,6 +123,7 @@ def task_table(found: Conclusions, task: TaskConclusion) -> Table:
             "Intervals of means: Student's t over seeds.",
             f"Differences: points, by a bootstrap that resamples seeds{over}, the same for all rows; p values by "
             "Holm's method over the rows.",
+            *_tried(results),
         ),
         reading=read_task(found, task),
         records=tuple(_record(results, task, row) for row in rows),
@@ -206,6 +208,16 @@ def _shown(results: Results) -> tuple[str, ...]:
     return tuple(what for what in ("start", "head") if len({getattr(row, what) for row in results.students}) > 1)
 
 
+def _tried(results: Results) -> list[str]:
+    """How many settings the rows had to choose from, if they had a choice."""
+    counts = {row.name: row.trials or 1 for row in results.students}
+    if max(counts.values(), default=1) == 1:
+        return []
+    each = f"{min(counts.values())} for each row"
+    said = each if len(set(counts.values())) == 1 else ", ".join(f"{name} {count}" for name, count in counts.items())
+    return [f"Settings tried, of which what was held out chose one: {said}."]
+
+
 def _row(row: Row, shown: Sequence[str]) -> tuple[Entry, ...]:
     name = f"{row.name} (teacher)" if row.teacher else row.name
     return (Entry(text=name), *(Entry(text=getattr(row, what) or NOTHING) for what in shown))
@@ -276,8 +288,8 @@ def _record(results: Results, task: TaskConclusion, row: Row) -> dict[str, Any]:
     one = task.summaries[row.name]
     record: dict[str, Any] = {
         "task": task.task.name, "metric": task.task.metric, "row": row.name, "start": row.start, "head": row.head,
-        "kind": "teacher" if row.teacher else "student", "mean": one.mean, "sd": one.deviation, "low": one.low,
-        "high": one.high, "seeds": len(one.seeds), "planned": one.planned, "failed": one.failed,
+        "trials": row.trials, "kind": "teacher" if row.teacher else "student", "mean": one.mean, "sd": one.deviation,
+        "low": one.low, "high": one.high, "seeds": len(one.seeds), "planned": one.planned, "failed": one.failed,
         "scores": {str(seed): score for seed, score in results.scores(task.task.name, row).items()},
         "failures": {str(seed): why for seed, why in results.failed(task.task.name, row).items()},
         "best_or_tied": _is_best(task, row),

@@ -57,8 +57,8 @@ def _terms(folder: StudyFolder, cell: PlannedCell) -> dict[str, Any]:
         values = read_toml(run / "run.toml")
     except UserError:
         return {}
-    prints = values.pop("fingerprints", {})
-    found = {name: value for name, value in values.items() if name not in _OWN and name not in cell.trial}
+    prints, tried = values.pop("fingerprints", {}), folder.tried(cell)
+    found = {name: value for name, value in values.items() if name not in _OWN and name not in tried}
     found |= {f"content of {name}": prints[name] for name in ("data", "teacher") if name in prints}
     training = folder.metrics(cell.name).get("training", {})
     if values.get("patience") is None:

@@ -19,13 +19,15 @@ from stillery.study.claims import Claims, Pace
 from stillery.study.folder import State, StudyFolder
 from stillery.verbosity import Verbosity, verbosity_as
 
-__all__ = ["FULL_DISK", "Workers", "work"]
+__all__ = ["FULL_DISK", "MOST_DEATHS", "Order", "Workers", "ended_often", "no_space", "set_up", "threads_of", "work"]
 
 FULL_DISK = 28
 """The exit code of a worker that stopped because the disk is full."""
 
+MOST_DEATHS = 3
+"""How often a cell may end its worker before it counts as failed."""
+
 POLL = 1.0
-_MOST_DEATHS = 3
 
 
 def work(folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, poll: float = POLL) -> None:
@@ -62,8 +64,8 @@ def _is_left(folder: StudyFolder, cell: PlannedCell, checked: set[str]) -> bool:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Order:
-    """What a worker process is started with."""
+class Order:
+    """What a worker process is started with; on a Ray cluster whoever starts it also gives it its name in claims."""
 
     folder: Path
     cells: tuple[PlannedCell, ...]
@@ -71,10 +73,11 @@ class _Order:
     threads: int
     device: str | None
     log: Path
+    owner: str | None = None
 
 
-def _main(order: _Order) -> None:
-    """A worker process: it prints nothing but into its log."""
+def set_up(order: Order) -> None:
+    """Prepare the process of a worker: its threads and its device; it prints nothing but into its log."""
     os.environ["OMP_NUM_THREADS"] = str(order.threads)
     if order.device is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = order.device
@@ -84,12 +87,16 @@ def _main(order: _Order) -> None:
     log = order.log.open("a", encoding="utf-8")
     sys.stdout = sys.stderr = log
     console.file = log
-
-    # Without its parent nobody would know of it.
-    threading.Thread(target=_end_with_parent, daemon=True).start()
     import torch
 
     torch.set_num_threads(order.threads)
+
+
+def _main(order: Order) -> None:
+    """A worker process on this machine."""
+    # Without its parent nobody would know of it.
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    set_up(order)
     try:
         folder = StudyFolder(order.folder)
         with verbosity_as(Verbosity.VERBOSE):
@@ -111,6 +118,25 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
+def threads_of(cores: float, workers: int) -> int:
+    """The threads of each of several workers that share the cores of a machine, unless OMP_NUM_THREADS says."""
+    asked = os.environ.get("OMP_NUM_THREADS", "")
+    return int(asked) if asked.isdigit() else max(1, int(cores) // workers)
+
+
+def no_space(folder: StudyFolder) -> str:
+    """Why a study ends whose disk is full."""
+    return f"{folder.path}: no space left on the disk"
+
+
+def ended_often(folder: StudyFolder, cell: str | None, how: str, log: Path) -> str | None:
+    """Record that a cell has failed, as it ends its workers; without one, gives why the study cannot go on."""
+    if cell is None:
+        return f"a worker ended {MOST_DEATHS} times before it had a cell{how}: see {log}"
+    folder.fail(cell, f"it ended its worker {MOST_DEATHS} times{how}; is there enough memory? See {log}")
+    return None
+
+
 class Workers:
     """The workers that this process has started; one that is killed is started again."""
 
@@ -120,10 +146,9 @@ class Workers:
         self._folder, self._cells, self._pace = folder, tuple(cells), pace
         # A start method that shares nothing with this process, which may hold threads.
         self._context = multiprocessing.get_context("spawn")
-        asked = os.environ.get("OMP_NUM_THREADS", "")
-        threads = int(asked) if asked.isdigit() else max(1, (os.cpu_count() or 1) // (number * len(devices)))
+        threads = threads_of(os.cpu_count() or 1, number * len(devices))
         self._orders = [
-            _Order(
+            Order(
                 folder=folder.path, cells=self._cells, pace=pace, threads=threads, device=device,
                 log=folder.path / "logs" / f"{socket.gethostname()}-{os.getpid()}-{place}.log",
             )
@@ -144,7 +169,7 @@ class Workers:
         for process in self._processes:
             process.join()
 
-    def _started(self, order: _Order) -> BaseProcess:
+    def _started(self, order: Order) -> BaseProcess:
         process = self._context.Process(target=_main, args=(order,), daemon=True)
         process.start()
         return process
@@ -155,15 +180,13 @@ class Workers:
             if process.is_alive() or process.exitcode in (0, None):
                 continue
             if process.exitcode == FULL_DISK:
-                return f"{self._folder.path}: no space left on the disk"
+                return no_space(self._folder)
             cell = self._claims.held_by(process.pid, [cell.name for cell in self._cells])
             self._deaths[cell] = self._deaths.get(cell, 0) + 1
-            if self._deaths[cell] >= _MOST_DEATHS:
-                log = self._orders[place].log
-                if cell is None:
-                    return f"a worker ended {_MOST_DEATHS} times before it had a cell: see {log}"
-                ended = f"ended its worker {_MOST_DEATHS} times (exit code {process.exitcode})"
-                self._folder.fail(cell, f"it {ended}; is there enough memory? See {log}")
+            if self._deaths[cell] >= MOST_DEATHS:
+                wrong = ended_often(self._folder, cell, f" (exit code {process.exitcode})", self._orders[place].log)
+                if wrong is not None:
+                    return wrong
             self._processes[place] = self._started(self._orders[place])
         return None
 
