@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stillery.errors import Interrupted, Stopped
+from stillery.lines import listed
 
 __all__ = ["study"]
 
@@ -56,10 +57,18 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
     from stillery.study.run import only as chosen
     from stillery.study.run import spent
 
-    cells, _ = planned(read_plan(plan))
+    cells, _ = planned(read_plan(plan), to_run=False)
     lines = looked_at(StudyFolder(out), chosen(cells, only))
     for line in lines:
-        print(f"{line.cell.name}  {line.steps} steps, {spent(line.seconds)}, {line.state}")
-    seconds = sum(line.seconds for line in lines)
+        long = f"{line.cell.asked.run.training.epochs} epochs" if line.steps is None else f"{line.steps} steps"
+        print(f"{line.cell.name}  {long}" + ("" if line.seconds is None else f", {spent(line.seconds)}, {line.state}"))
+    measured = [line for line in lines if line.seconds is not None]
+    seconds = sum(line.seconds or 0.0 for line in measured)
     one = f", {spent(seconds / workers)} with {workers} workers" if workers > 1 else ""
-    print(f"{len(lines)} cells, {sum(line.steps for line in lines):,} steps, about {spent(seconds)} in one worker{one}")
+    if measured:
+        steps = sum(line.steps or 0 for line in measured)
+        print(f"{len(measured)} cells, {steps:,} steps, about {spent(seconds)} in one worker{one}")
+    lacking = list(dict.fromkeys(what for line in lines for what in line.cell.absent))
+    if lacking:
+        unmeasured = len(lines) - len(measured)
+        print(f"{unmeasured} cells were checked only; to run them, this is missing: {listed(lacking, 40)}")

@@ -9,13 +9,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stillery.errors import ErrorList, UserError
+from stillery.errors import ErrorList, UserError, nearest
 from stillery.jobs.chosen_recipe import chosen_recipe
 from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
-from stillery.jobs.kinds.find import kind_of_model, kind_to_train
-from stillery.study.contents import address
+from stillery.jobs.kinds.find import kind_of_model, kind_of_stacks
+from stillery.models.family import kind_of
+from stillery.study.contents import absent, address
+from stillery.study.known_models import config_of
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
 from stillery.study.results import Row
+from stillery.study.shapes import check_shape, setting_in
 
 __all__ = ["PlannedCell", "PlannedTable", "PlannedTeacher", "planned"]
 
@@ -35,6 +38,7 @@ class PlannedCell:
         seed: the seed.
         trial: the settings that are tried in it, one of which is chosen.
         teacher: the cell of its teacher, if the study trains that.
+        absent: data and models of it that are not at hand, in words; it cannot be run without them.
     """
 
     name: str
@@ -44,6 +48,7 @@ class PlannedCell:
     seed: int
     trial: Mapping[str, Any] = field(default_factory=dict)
     teacher: str | None = None
+    absent: tuple[str, ...] = ()
 
     @property
     def job(self) -> str:
@@ -82,12 +87,16 @@ class PlannedTable:
     trials: Mapping[tuple[str, str, int], tuple[PlannedCell, ...]]
 
 
-def planned(plan: Plan) -> tuple[list[PlannedCell], list[PlannedTable]]:
-    """Every cell of a plan, teachers first, and the tables they fill; raises all errors with their lines."""
-    maker = _Maker(plan)
+def planned(plan: Plan, *, to_run: bool = True) -> tuple[list[PlannedCell], list[PlannedTable]]:
+    """Every cell of a plan, teachers first, and the tables they fill; raises all errors with their lines.
+
+    Without `to_run` data of named tasks and models of the hub may be out of reach: such cells say what is `absent`.
+    """
+    maker = _Maker(plan, to_run)
     for line in plan.errors:
         maker.errors.add(line)
     tables = list(maker.tables())
+    maker.check_published(tables)
     if maker.errors.lines:
         raise UserError(*sorted(maker.errors.lines, key=_line_of))
     return list(maker.cells.values()), tables
@@ -101,8 +110,8 @@ def _line_of(error: str) -> int:
 class _Maker:
     """Makes the cells of a plan; equal ones, such as the teacher of several tables, are made once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.errors = plan, ErrorList()
+    def __init__(self, plan: Plan, to_run: bool) -> None:
+        self.plan, self.to_run, self.errors = plan, to_run, ErrorList()
         self.cells: dict[str, PlannedCell] = {}
 
     def tables(self) -> Iterator[PlannedTable]:
@@ -158,10 +167,11 @@ class _Maker:
             if one.name in task.teachers:
                 folders[task.name] = task.teachers[one.name]
                 continue
-            given = {**shared, **task.settings, **one.settings}
+            given = {**shared, **task.settings, **one.settings, **one.by_task.get(task.name, {})}
             seed = given.pop("seed", (_TEACHERS_SEED, ()))
             cell = self._cell(Finetune, {**given, "seed": seed}, task, None, {})
             if cell is not None:
+                self._fits(cell, given, str(one.settings.get("model", ("",))[0]))
                 cells[task.name] = cell.name
         # One teacher is called by its model; several have names of their own.
         model = Path(str(one.settings.get("model", ("",))[0])).name
@@ -173,7 +183,8 @@ class _Maker:
         self, label: str, given: Given, method: MethodPlan, task: TaskPlan, one: TeacherPlan, taught: PlannedTeacher
     ) -> tuple[Row, dict[int, tuple[PlannedCell, ...]]]:
         """A row, and its cells on one task."""
-        given = self._equal({**given, **task.settings}, method, one, taught.folders.get(task.name))
+        own = {**task.settings, **self.plan.student_by_task.get(task.name, {}), **method.by_task.get(task.name, {})}
+        given = self._equal({**given, **own}, one, taught.folders.get(task.name))
         teacher, found = taught.cells.get(task.name), {}
         whose = (taught.folders.get(task.name, "of this study"), ("tasks",))
         for seed in self.plan.seeds:
@@ -183,6 +194,10 @@ class _Maker:
                 trial = {key: value for key, (value, _) in tried.items()}
                 cell = self._cell(Distill, settings, task, label, trial, teacher)
                 cells += [cell] if cell is not None else []
+                if cell is not None and seed == self.plan.seeds[0]:
+                    folder = taught.folders.get(task.name)
+                    model = folder or str(one.settings.get("model", ("",))[0])
+                    self._fits(cell, settings, model, trained=folder is not None)
                 if len(trial) and "holdout" not in given:
                     place = next(iter(tried.values()))[1]
                     self._wrong(
@@ -192,7 +207,7 @@ class _Maker:
         run = next((cell.asked.run for cells in found.values() for cell in cells), None)
         return Row(name=label, start=_start(run), head=run.student.head if run else None), found
 
-    def _equal(self, given: Given, method: MethodPlan, one: TeacherPlan, folder: str | None) -> dict[str, Any]:
+    def _equal(self, given: Given, one: TeacherPlan, folder: str | None) -> dict[str, Any]:
         """The settings with start and head said where the methods would each take their own, unless that is varied."""
         found, vary = dict(given), self.plan.vary
         kind = self._kind(one, folder)
@@ -206,10 +221,23 @@ class _Maker:
     def _kind(self, one: TeacherPlan, folder: str | None) -> Any:
         model = folder or one.settings.get("model", (None,))[0]
         try:
-            return kind_of_model(folder) if folder else kind_to_train(str(model), _no_data())
+            if folder:
+                return kind_of_model(folder)
+            config = config_of(str(model))
+            return None if config is None else kind_of_stacks(kind_of(config), _no_data())
         except UserError:
             # What is wrong with the model is reported where it is loaded.
             return None
+
+    def _fits(self, cell: PlannedCell, given: Given, model: str, *, trained: bool = False) -> None:
+        """Note what the shapes of the models of a cell rule out."""
+        try:
+            check_shape(cell.asked, model, trained=trained)
+        except UserError as error:
+            for line in error.lines:
+                name, said = setting_in(line)
+                place = name if name is not None and name in given else "method" if "method" in given else "model"
+                self.errors.add(f"{self._where(given, place)}: {said}")
 
     def _cell(
         self, kind: type[Any], given: Given, task: TaskPlan, row: str | None, trial: Mapping[str, Any],
@@ -243,7 +271,10 @@ class _Maker:
         given: Given,
     ) -> PlannedCell | None:  # fmt: skip
         try:
-            ending = address(asked.run, teacher)
+            lacking = () if self.to_run else absent(asked.run)
+            if teacher is not None and not self.to_run:
+                lacking = tuple(dict.fromkeys((*self.cells[teacher].absent, *lacking)))
+            ending = address(asked.run, teacher, whole=not lacking)
         except UserError as error:
             for line in error.lines:
                 self.errors.add(f"{self._where(given, 'model' if row is None else 'data')}: {line}")
@@ -253,8 +284,22 @@ class _Maker:
         readable = re.sub(r"[^\w.+-]+", "-", what).strip("-.")[:60]
         return PlannedCell(
             name=f"{readable}-{ending}", asked=asked, task=task.name, row=row, seed=seed, trial=dict(trial),
-            teacher=teacher,
+            teacher=teacher, absent=lacking,
         )  # fmt: skip
+
+    def check_published(self, tables: Sequence[PlannedTable]) -> None:
+        """Note published rows that no table, or a table twice, would have."""
+        names = [table.name for table in tables]
+        for at, row in enumerate(self.plan.published):
+            if row.table is not None and row.table not in names:
+                self._wrong(
+                    ("published", str(at), "table"), f"no table {row.table!r} here; {nearest(row.table, names)}"
+                )
+            for table in (table for table in tables if row.table in (None, table.name)):
+                own = [*(one.name for one in table.rows), *(one.row.name for one in table.teachers)]
+                before = [one.name for one in self.plan.published[:at] if one.table in (None, table.name)]
+                if row.name in (*own, *before):
+                    self._wrong(("published", str(at), "name"), f"{row.name} is the name of another row: give another")
 
     def _where(self, given: Given, name: str) -> str:
         return self.plan.where(*given.get(name, (None, ("tasks",)))[1])

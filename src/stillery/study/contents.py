@@ -10,15 +10,17 @@ from pathlib import Path
 
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
-from stillery.data.tasks.task_files import find
+from stillery.data.tasks.task_files import find, find_local
 from stillery.errors import UserError
 from stillery.jobs.config.resolved import resolved_method
 from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import places
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.models.model_folder import model_folder
+from stillery.models.option_words import STARTS
+from stillery.study.known_models import is_here
 
-__all__ = ["address", "task_contents", "tree_contents"]
+__all__ = ["absent", "address", "task_contents", "tree_contents"]
 
 _MODEL = ("*.safetensors", "*.json", "*.txt", "*.model")
 
@@ -61,14 +63,49 @@ def _file(path: Path, size: int, changed: int) -> str:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def address(run: Finetune | Distill, teacher: str | None) -> str:
-    """A hash of all settings and of what they name: the content of data and models, not where it lies."""
+def absent(run: Finetune | Distill) -> tuple[str, ...]:
+    """What of the data and models of a run can be had neither on this machine nor from the hub, in words.
+
+    Files that are given by their paths are not looked for: they have to be there.
+    """
+    models: list[str | None] = (
+        [run.model] if isinstance(run, Finetune) else [run.student.init_from, run.method.ild_teacher]
+    )
+    if isinstance(run, Distill) and run.student.init not in STARTS:
+        models.append(run.student.init)
+    tasks = [run.data.task] + ([run.method.ild_task] if isinstance(run, Distill) else [])
+    lacking = [f"model {name}" for name in models if name is not None and not is_here(name)]
+    lacking += [f"data of {name}" for name in tasks if name is not None and not _task_is_here(name, run.data.data_dir)]
+    return tuple(lacking)
+
+
+@lru_cache
+def _task_is_here(name: str, data_dir: str | None) -> bool:
+    place, task = None if data_dir is None else Path(data_dir), TASKS.get(name) or GENERATION_TASKS[name]
+    if find_local(task, place) is not None:
+        return True
+    try:
+        find(task, place)
+    except UserError:
+        return False
+    return True
+
+
+def address(run: Finetune | Distill, teacher: str | None, *, whole: bool = True) -> str:
+    """A hash of all settings and of what they name: the content of data and models, not where it lies.
+
+    Without `whole` it is of the settings alone, for a cell whose data or models are not at hand.
+    """
     if isinstance(run, Distill):
         run = replace(run, method=resolved_method(run.method))
     values = values_of(run)
+    if not whole:
+        return hashlib.blake2b(json.dumps([values, teacher], sort_keys=True).encode(), digest_size=5).hexdigest()
     contents = {name: tree_contents(path) for name, path in places(values).items() if name not in ("teacher", "model")}
     if run.data.task is not None:
         contents["task"] = task_contents(run.data.task, run.data.data_dir)
+    if isinstance(run, Distill) and run.method.ild_task is not None:
+        contents["ild_task"] = task_contents(run.method.ild_task, run.data.data_dir)
     if isinstance(run, Finetune):
         contents["model"] = _model_contents(run.model)
     else:

@@ -31,11 +31,14 @@ _MEASURED = 5
 
 @dataclass(frozen=True, kw_only=True)
 class Line:
-    """A cell of a dry run: its optimiser steps over all stages, the seconds it will take, and how far it is."""
+    """A cell of a dry run: its optimiser steps over all stages, the seconds it will take, and how far it is.
+
+    Where its data or models are not at hand, steps are known only of a plan that gives them, and seconds never.
+    """
 
     cell: PlannedCell
-    steps: int
-    seconds: float
+    steps: int | None
+    seconds: float | None
     state: State
 
 
@@ -45,6 +48,10 @@ def dry_run(folder: StudyFolder, cells: Sequence[PlannedCell]) -> list[Line]:
         measure = _Measure(Path(place), {cell.name: cell for cell in cells}, folder)
         found = []
         for cell in cells:
+            if cell.absent:
+                steps = cell.asked.run.training.max_steps
+                found.append(Line(cell=cell, steps=steps, seconds=None, state=State.OPEN))
+                continue
             steps, state = measure.steps(cell), folder.state(cell)
             step, rest = (0.0, 0.0) if state is State.FINISHED else measure.seconds(cell)
             found.append(Line(cell=cell, steps=steps, seconds=rest + steps * step, state=state))

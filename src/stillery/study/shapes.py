@@ -1,0 +1,89 @@
+"""What the shapes of models say of a cell before it runs: students too deep, layers that do not meet, wrong options."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from stillery.errors import ErrorList, UserError
+from stillery.jobs.chosen_recipe import check_learns, chosen_recipe, on_supplementary, with_another_teacher
+from stillery.jobs.config.resolved import resolved_student
+from stillery.jobs.config.settings import Asked, Distill
+from stillery.jobs.kinds.base import Kind
+from stillery.jobs.kinds.find import kind_of_model, kind_of_stacks
+from stillery.jobs.kinds.refuse import refuse_asked
+from stillery.models.family import kind_of, stack_sizes
+from stillery.models.option_words import AUTO, LAYER_CHOICES
+from stillery.recipe import Clock, Recipe
+from stillery.stacks import on_stacks
+from stillery.study.known_models import config_of
+from stillery.train.recipe_checks import check_stages
+
+__all__ = ["check_shape", "setting_in"]
+
+_OPTION = re.compile(r"--([a-z][a-z-]+)")
+
+
+def check_shape(asked: Asked[Any], model: str, *, trained: bool) -> None:
+    """Raise UserError, with all errors, for a run that the shape of a model rules out: that of the teacher.
+
+    With `trained` it is a finished one, else the pretrained model that becomes it. Models that are not at hand and of
+    no known shape are left to the run itself.
+    """
+    run, config = asked.run, config_of(model)
+    if config is None:
+        return
+    errors = ErrorList()
+    with errors.catch():
+        kind = kind_of_model(model, run.data) if trained else kind_of_stacks(kind_of(config, model), run.data)
+        refuse_asked(kind, asked, errors)
+        if isinstance(run, Distill):
+            _check_student(run, kind, model, config, errors)
+    errors.raise_any()
+
+
+def _check_student(run: Distill, kind: Kind, model: str, teacher: PreTrainedConfig, errors: ErrorList) -> None:
+    recipe: Recipe | None = None
+    with errors.catch():
+        recipe = _recipe(run, teacher, errors)
+    settings = resolved_student(run.student, recipe, start=kind.start)
+    init = kind.start if settings.init in (None, AUTO) else settings.init
+    layers = init in LAYER_CHOICES or init == "random"
+    name = settings.init_from or model if layers else init
+    source = config_of(name)
+    if source is None:
+        return
+    wanted = None
+    with errors.catch():
+        if kind_of(source, name) != kind_of(teacher, model):
+            raise UserError(f"--init: {name} is of the kind {kind_of(source)}, the teacher {kind_of(teacher)}")
+        wanted = kind.student_sizes(settings, init, teacher, source, name)
+    if recipe is not None and wanted is not None:
+        clock = Clock(seed=run.training.seed)
+        with errors.catch():
+            check_stages(recipe.stages, wanted, stack_sizes(teacher), clock, (source, teacher))
+
+
+def _recipe(run: Distill, teacher: PreTrainedConfig, errors: ErrorList) -> Recipe:
+    method = run.method
+    recipe = chosen_recipe(method, None)
+    check_learns(recipe.stages, errors)
+    if method.ild_teacher is not None:
+        recipe = with_another_teacher(recipe)
+    if method.ild_task is not None or method.ild_data is not None:
+        recipe = on_supplementary(recipe, True)
+    which: Any = method.stacks
+    return on_stacks(recipe, kind_of(teacher), which=which, cross_attention=method.cross_attention)
+
+
+def setting_in(line: str) -> tuple[str | None, str]:
+    """Return the first setting that an error names as an option, and the line with settings as plans call them.
+
+    >>> setting_in("--copy-layers names 2 layers, --layers says 3: leave --layers out")
+    ('copy_layers', 'copy_layers names 2 layers, layers says 3: leave layers out')
+    """
+    found = _OPTION.search(line)
+    said = _OPTION.sub(lambda option: option[1].replace("-", "_"), line)
+    return (found[1].replace("-", "_") if found else None), said
