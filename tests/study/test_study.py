@@ -58,16 +58,16 @@ def names(plan: Path) -> dict[str, str]:
 
 def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
     """Through the command: a failed cell does not stop the rest, what is finished is not done again."""
-    methods = "[methods.none]\n[methods.kd]\n[methods.deep]\nmethod = 'kd'\nlayers = 9\n"
-    plan = write_plan("seeds = [0]\nvary = ['layers']\n", methods)
+    methods = "[methods.none]\n[methods.kd]\n[methods.more]\nmethod = 'kd'\nsamples = 999\n"
+    plan = write_plan("seeds = [0]\nvary = ['samples']\n", methods)
     out = tmp_path / "out"
     done = stillery("study", plan, "--out", out, "--workers", 2, STILLERY_CACHE="off")
     assert done.returncode == 1, done.stderr
     assert "1 of 4 cells failed; run them again with --retry-failed" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "failed: reviews-deep-seed0-" in done.stdout and "layers" in done.stdout
+    assert "failed: reviews-more-seed0-" in done.stdout and "the training split has only" in done.stdout
     assert "cells: 3 finished, 1 failed" in done.stdout
-    assert "| none |" in done.stdout and "deep has 0 of 1 seed (1 failed)" in done.stdout
+    assert "| none |" in done.stdout and "more has 0 of 1 seed (1 failed)" in done.stdout
     assert "Scored on test, once; weights were chosen on a part of train that was held out." in done.stdout
     assert {path.name for path in (out / "tables").iterdir()} == {
         "report.md", "tables.md", "tables.tex", "tables.json", "scores.csv", "task-reviews.csv"
@@ -90,7 +90,7 @@ def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
     # Another plan is refused, unless it only adds cells.
     with pytest.raises(UserError, match="holds another study: 1 of its cells are not in"):
         run_study(write_plan("seeds = [0]\n"), out)
-    plan = write_plan("seeds = [0, 1]\nvary = ['layers']\n", methods)
+    plan = write_plan("seeds = [0, 1]\nvary = ['samples']\n", methods)
     more = planned(read_plan(plan))[0]
     folder.begin(read_plan(plan), more)
     assert [folder.state(cell) for cell in more].count(State.OPEN) == 3

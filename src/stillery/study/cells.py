@@ -14,11 +14,11 @@ from stillery.jobs.chosen_recipe import chosen_recipe
 from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
 from stillery.jobs.kinds.find import kind_of_model, kind_of_stacks
 from stillery.models.family import kind_of
+from stillery.study.at_hand import config_of, look_again
 from stillery.study.contents import absent, address
-from stillery.study.known_models import config_of
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
 from stillery.study.results import Row
-from stillery.study.shapes import check_shape, setting_in
+from stillery.study.shapes import check_shape, settings_in
 
 __all__ = ["PlannedCell", "PlannedTable", "PlannedTeacher", "planned"]
 
@@ -92,6 +92,7 @@ def planned(plan: Plan, *, to_run: bool = True) -> tuple[list[PlannedCell], list
 
     Without `to_run` data of named tasks and models of the hub may be out of reach: such cells say what is `absent`.
     """
+    look_again()
     maker = _Maker(plan, to_run)
     for line in plan.errors:
         maker.errors.add(line)
@@ -113,6 +114,7 @@ class _Maker:
     def __init__(self, plan: Plan, to_run: bool) -> None:
         self.plan, self.to_run, self.errors = plan, to_run, ErrorList()
         self.cells: dict[str, PlannedCell] = {}
+        self.looked_at: set[str] = set()
 
     def tables(self) -> Iterator[PlannedTable]:
         """The tables, one for each combination of values that are not varied within a table."""
@@ -230,13 +232,27 @@ class _Maker:
             return None
 
     def _fits(self, cell: PlannedCell, given: Given, model: str, *, trained: bool = False) -> None:
-        """Note what the shapes of the models of a cell rule out."""
+        """Note what the shapes of the models of a cell rule out; cells alike in that are looked at once."""
+        run = cell.asked.run
+        alike = repr(
+            (
+                model,
+                trained,
+                getattr(run, "method", None),
+                getattr(run, "student", None),
+                run.data.task,
+                sorted(cell.asked.given),
+            )
+        )
+        if alike in self.looked_at:
+            return
+        self.looked_at.add(alike)
         try:
             check_shape(cell.asked, model, trained=trained)
         except UserError as error:
             for line in error.lines:
-                name, said = setting_in(line)
-                place = name if name is not None and name in given else "method" if "method" in given else "model"
+                names, said = settings_in(line)
+                place = next((name for name in (*names, "method") if name in given), "model")
                 self.errors.add(f"{self._where(given, place)}: {said}")
 
     def _cell(

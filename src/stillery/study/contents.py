@@ -10,7 +10,7 @@ from pathlib import Path
 
 from stillery.data.tasks.generation import GENERATION_TASKS
 from stillery.data.tasks.glue import TASKS
-from stillery.data.tasks.task_files import find, find_local
+from stillery.data.tasks.task_files import find
 from stillery.errors import UserError
 from stillery.jobs.config.resolved import resolved_method
 from stillery.jobs.config.run_file import values_of
@@ -18,7 +18,7 @@ from stillery.jobs.config.run_paths import places
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.models.model_folder import model_folder
 from stillery.models.option_words import STARTS
-from stillery.study.known_models import is_here
+from stillery.study.at_hand import model_is_here, task_is_here
 
 __all__ = ["absent", "address", "task_contents", "tree_contents"]
 
@@ -66,7 +66,7 @@ def _file(path: Path, size: int, changed: int) -> str:
 def absent(run: Finetune | Distill) -> tuple[str, ...]:
     """What of the data and models of a run can be had neither on this machine nor from the hub, in words.
 
-    Files that are given by their paths are not looked for: they have to be there.
+    A task's own file has to be there; that of the hidden-state stage's texts may be made later.
     """
     models: list[str | None] = (
         [run.model] if isinstance(run, Finetune) else [run.student.init_from, run.method.ild_teacher]
@@ -74,21 +74,10 @@ def absent(run: Finetune | Distill) -> tuple[str, ...]:
     if isinstance(run, Distill) and run.student.init not in STARTS:
         models.append(run.student.init)
     tasks = [run.data.task] + ([run.method.ild_task] if isinstance(run, Distill) else [])
-    lacking = [f"model {name}" for name in models if name is not None and not is_here(name)]
-    lacking += [f"data of {name}" for name in tasks if name is not None and not _task_is_here(name, run.data.data_dir)]
-    return tuple(lacking)
-
-
-@lru_cache
-def _task_is_here(name: str, data_dir: str | None) -> bool:
-    place, task = None if data_dir is None else Path(data_dir), TASKS.get(name) or GENERATION_TASKS[name]
-    if find_local(task, place) is not None:
-        return True
-    try:
-        find(task, place)
-    except UserError:
-        return False
-    return True
+    lacking = [f"model {name}" for name in models if name is not None and not model_is_here(name)]
+    lacking += [f"data of {name}" for name in tasks if name is not None and not task_is_here(name, run.data.data_dir)]
+    texts = run.method.ild_data if isinstance(run, Distill) else None
+    return (*lacking, *([f"file {texts}"] if texts is not None and not Path(texts).exists() else []))
 
 
 def address(run: Finetune | Distill, teacher: str | None, *, whole: bool = True) -> str:
@@ -98,9 +87,9 @@ def address(run: Finetune | Distill, teacher: str | None, *, whole: bool = True)
     """
     if isinstance(run, Distill):
         run = replace(run, method=resolved_method(run.method))
-    values = values_of(run)
     if not whole:
-        return hashlib.blake2b(json.dumps([values, teacher], sort_keys=True).encode(), digest_size=5).hexdigest()
+        return hashlib.blake2b(repr((run, teacher)).encode(), digest_size=5).hexdigest()
+    values = values_of(run)
     contents = {name: tree_contents(path) for name, path in places(values).items() if name not in ("teacher", "model")}
     if run.data.task is not None:
         contents["task"] = task_contents(run.data.task, run.data.data_dir)

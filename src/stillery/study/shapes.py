@@ -8,7 +8,13 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from stillery.errors import ErrorList, UserError
-from stillery.jobs.chosen_recipe import check_learns, chosen_recipe, on_supplementary, with_another_teacher
+from stillery.jobs.chosen_recipe import (
+    check_learns,
+    check_supplementary,
+    chosen_recipe,
+    on_supplementary,
+    with_another_teacher,
+)
 from stillery.jobs.config.resolved import resolved_student
 from stillery.jobs.config.settings import Asked, Distill
 from stillery.jobs.kinds.base import Kind
@@ -18,10 +24,10 @@ from stillery.models.family import kind_of, stack_sizes
 from stillery.models.option_words import AUTO, LAYER_CHOICES
 from stillery.recipe import Clock, Recipe
 from stillery.stacks import on_stacks
-from stillery.study.known_models import config_of
+from stillery.study.at_hand import config_of
 from stillery.train.recipe_checks import check_stages
 
-__all__ = ["check_shape", "setting_in"]
+__all__ = ["check_shape", "settings_in"]
 
 _OPTION = re.compile(r"--([a-z][a-z-]+)")
 
@@ -70,6 +76,8 @@ def _recipe(run: Distill, teacher: PreTrainedConfig, errors: ErrorList) -> Recip
     method = run.method
     recipe = chosen_recipe(method, None)
     check_learns(recipe.stages, errors)
+    with errors.catch():
+        check_supplementary(method)
     if method.ild_teacher is not None:
         recipe = with_another_teacher(recipe)
     if method.ild_task is not None or method.ild_data is not None:
@@ -78,12 +86,11 @@ def _recipe(run: Distill, teacher: PreTrainedConfig, errors: ErrorList) -> Recip
     return on_stacks(recipe, kind_of(teacher), which=which, cross_attention=method.cross_attention)
 
 
-def setting_in(line: str) -> tuple[str | None, str]:
-    """Return the first setting that an error names as an option, and the line with settings as plans call them.
+def settings_in(line: str) -> tuple[list[str], str]:
+    """Return the settings that an error may be about, and the line with options called as plans call them.
 
-    >>> setting_in("--copy-layers names 2 layers, --layers says 3: leave --layers out")
-    ('copy_layers', 'copy_layers names 2 layers, layers says 3: leave layers out')
+    >>> settings_in("width 500 is not divisible by 7 heads: choose --heads so that it divides --width")
+    (['width', 'heads', 'width'], 'width 500 is not divisible by 7 heads: choose heads so that it divides width')
     """
-    found = _OPTION.search(line)
-    said = _OPTION.sub(lambda option: option[1].replace("-", "_"), line)
-    return (found[1].replace("-", "_") if found else None), said
+    named = [option.replace("-", "_") for option in _OPTION.findall(line)]
+    return [line.split(" ", 1)[0], *named], _OPTION.sub(lambda option: option[1].replace("-", "_"), line)

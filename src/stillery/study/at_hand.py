@@ -1,18 +1,22 @@
-"""The shapes of pretrained models that the shipped plans name, to check plans where these models are not at hand."""
+"""Which models and data a plan may count on: those that can be had, and the shapes of well-known ones that cannot."""
 
 from __future__ import annotations
 
 import re
 from functools import lru_cache
+from pathlib import Path
 from typing import Any
 
 from transformers import AutoConfig, PreTrainedConfig
 
+from stillery.data.tasks.generation import GENERATION_TASKS
+from stillery.data.tasks.glue import TASKS
+from stillery.data.tasks.task_files import find, find_local
 from stillery.errors import UserError
 from stillery.models.load_model import read_config
 from stillery.models.model_folder import local_folder
 
-__all__ = ["config_of", "is_here"]
+__all__ = ["config_of", "look_again", "model_is_here", "task_is_here"]
 
 _T5_BASE = {"d_model": 768, "d_ff": 3072, "num_layers": 12, "num_decoder_layers": 12, "num_heads": 12}
 _ROBERTA = {"max_position_embeddings": 514, "vocab_size": 50265}
@@ -39,13 +43,32 @@ _KNOWN: dict[str, tuple[str, dict[str, Any]]] = {
 _SMALL_BERT = re.compile(r"google/bert_uncased_L-(\d+)_H-(\d+)_A-(\d+)")
 
 
+def look_again() -> None:
+    """Forget what could be had: something may have been downloaded since."""
+    for known in (model_is_here, task_is_here, config_of):
+        known.cache_clear()
+
+
 @lru_cache
-def is_here(name: str) -> bool:
+def model_is_here(name: str) -> bool:
     """Return whether a model can be had: on this machine or from the hub; raise UserError for no possible name."""
     if local_folder(name) is not None:
         return True
     try:
         read_config(name)
+    except UserError:
+        return False
+    return True
+
+
+@lru_cache
+def task_is_here(name: str, data_dir: str | None) -> bool:
+    """Return whether the data of a task can be had: on this machine or from the hub."""
+    place, task = None if data_dir is None else Path(data_dir), TASKS.get(name) or GENERATION_TASKS[name]
+    if find_local(task, place) is not None:
+        return True
+    try:
+        find(task, place)
     except UserError:
         return False
     return True
