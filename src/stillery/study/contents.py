@@ -99,7 +99,8 @@ def address(run: Finetune | Distill, teacher: str | None, *, whole: bool = True)
         contents["model"] = _model_contents(run.model)
     else:
         contents["teacher"] = teacher or _model_contents(run.teacher)
-    kept = {name: value for name, value in values.items() if name not in contents and name != "fingerprints"}
+    no_matter = {*contents, "fingerprints", "checkpoint_seconds"}
+    kept = {name: value for name, value in values.items() if name not in no_matter}
     text = json.dumps({"settings": kept, "contents": contents}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 
