@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from stillery.errors import ErrorList, UserError, nearest
+from stillery.errors import ErrorList, UserError
 from stillery.jobs.chosen_recipe import chosen_recipe
 from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
 from stillery.jobs.kinds.find import kind_of_model, kind_of_stacks
@@ -17,8 +17,9 @@ from stillery.models.family import kind_of
 from stillery.study.at_hand import config_of, look_again
 from stillery.study.contents import absent, address
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
+from stillery.study.plan_published import check_places
 from stillery.study.results import Row
-from stillery.study.shapes import check_shape, settings_in
+from stillery.study.shapes import Shapes
 
 __all__ = ["PlannedCell", "PlannedTable", "PlannedTeacher", "planned"]
 
@@ -97,7 +98,8 @@ def planned(plan: Plan, *, to_run: bool = True) -> tuple[list[PlannedCell], list
     for line in plan.errors:
         maker.errors.add(line)
     tables = list(maker.tables())
-    maker.check_published(tables)
+    rows = {table.name: [one.name for one in (*table.rows, *(each.row for each in table.teachers))] for table in tables}
+    check_places(plan.published, rows, lambda place, line: maker.errors.add(f"{plan.where(*place)}: {line}"))
     if maker.errors.lines:
         raise UserError(*sorted(maker.errors.lines, key=_line_of))
     return list(maker.cells.values()), tables
@@ -114,7 +116,7 @@ class _Maker:
     def __init__(self, plan: Plan, to_run: bool) -> None:
         self.plan, self.to_run, self.errors = plan, to_run, ErrorList()
         self.cells: dict[str, PlannedCell] = {}
-        self.looked_at: set[str] = set()
+        self.shapes = Shapes(self._where, self.errors)
 
     def tables(self) -> Iterator[PlannedTable]:
         """The tables, one for each combination of values that are not varied within a table."""
@@ -173,7 +175,7 @@ class _Maker:
             seed = given.pop("seed", (_TEACHERS_SEED, ()))
             cell = self._cell(Finetune, {**given, "seed": seed}, task, None, {})
             if cell is not None:
-                self._fits(cell, given, str(one.settings.get("model", ("",))[0]))
+                self.shapes.look(cell.asked, given, str(one.settings.get("model", ("",))[0]))
                 cells[task.name] = cell.name
         # One teacher is called by its model; several have names of their own.
         model = Path(str(one.settings.get("model", ("",))[0])).name
@@ -199,7 +201,7 @@ class _Maker:
                 if cell is not None and seed == self.plan.seeds[0]:
                     folder = taught.folders.get(task.name)
                     model = folder or str(one.settings.get("model", ("",))[0])
-                    self._fits(cell, settings, model, trained=folder is not None)
+                    self.shapes.look(cell.asked, settings, model, trained=folder is not None)
                 if len(trial) and "holdout" not in given:
                     place = next(iter(tried.values()))[1]
                     self._wrong(
@@ -230,30 +232,6 @@ class _Maker:
         except UserError:
             # What is wrong with the model is reported where it is loaded.
             return None
-
-    def _fits(self, cell: PlannedCell, given: Given, model: str, *, trained: bool = False) -> None:
-        """Note what the shapes of the models of a cell rule out; cells alike in that are looked at once."""
-        run = cell.asked.run
-        alike = repr(
-            (
-                model,
-                trained,
-                getattr(run, "method", None),
-                getattr(run, "student", None),
-                run.data.task,
-                sorted(cell.asked.given),
-            )
-        )
-        if alike in self.looked_at:
-            return
-        self.looked_at.add(alike)
-        try:
-            check_shape(cell.asked, model, trained=trained)
-        except UserError as error:
-            for line in error.lines:
-                names, said = settings_in(line)
-                place = next((name for name in (*names, "method") if name in given), "model")
-                self.errors.add(f"{self._where(given, place)}: {said}")
 
     def _cell(
         self, kind: type[Any], given: Given, task: TaskPlan, row: str | None, trial: Mapping[str, Any],
@@ -302,20 +280,6 @@ class _Maker:
             name=f"{readable}-{ending}", asked=asked, task=task.name, row=row, seed=seed, trial=dict(trial),
             teacher=teacher, absent=lacking,
         )  # fmt: skip
-
-    def check_published(self, tables: Sequence[PlannedTable]) -> None:
-        """Note published rows that no table, or a table twice, would have."""
-        names = [table.name for table in tables]
-        for at, row in enumerate(self.plan.published):
-            if row.table is not None and row.table not in names:
-                self._wrong(
-                    ("published", str(at), "table"), f"no table {row.table!r} here; {nearest(row.table, names)}"
-                )
-            for table in (table for table in tables if row.table in (None, table.name)):
-                own = [*(one.name for one in table.rows), *(one.row.name for one in table.teachers)]
-                before = [one.name for one in self.plan.published[:at] if one.table in (None, table.name)]
-                if row.name in (*own, *before):
-                    self._wrong(("published", str(at), "name"), f"{row.name} is the name of another row: give another")
 
     def _where(self, given: Given, name: str) -> str:
         return self.plan.where(*given.get(name, (None, ("tasks",)))[1])

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from stillery.errors import nearest
 from stillery.study.results import Published
 
-__all__ = ["published_rows"]
+__all__ = ["check_places", "published_rows"]
 
 Wrong = Callable[[Sequence[str], str], None]
 """Notes an error of a place in the plan."""
@@ -38,3 +38,16 @@ def published_rows(listed: Any, tasks: Sequence[str], wrong: Wrong) -> tuple[Pub
                 wrong((*place, "scores", task), f"no task {task!r} in this plan; {nearest(task, tasks)}")
         found.append(row)
     return tuple(found)
+
+
+def check_places(published: Sequence[Published], rows: Mapping[str, Sequence[str]], wrong: Wrong) -> None:
+    """Note rows of a table that is not there, or with the name of another row in it; `rows` has those of each table."""
+    for at, one in enumerate(published):
+        place = ("published", str(at))
+        if one.table is not None and one.table not in rows:
+            wrong((*place, "table"), f"no table {one.table!r} here; {nearest(one.table, rows)}")
+        before = [other for other in published[:at] if other.name == one.name]
+        for table, names in rows.items():
+            shared = [other for other in before if other.table in (None, table)]
+            if one.table in (None, table) and (shared or one.name in names):
+                wrong((*place, "name"), f"{one.name} is the name of another row: give another")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from transformers import PreTrainedConfig
@@ -25,11 +26,39 @@ from stillery.models.option_words import AUTO, LAYER_CHOICES
 from stillery.recipe import Clock, Recipe
 from stillery.stacks import on_stacks
 from stillery.study.at_hand import config_of
+from stillery.study.plan import Given
 from stillery.train.recipe_checks import check_stages
 
-__all__ = ["check_shape", "settings_in"]
+__all__ = ["Shapes", "check_shape", "settings_in"]
 
 _OPTION = re.compile(r"--([a-z][a-z-]+)")
+
+
+class Shapes:
+    """Looks at the shapes of runs, at those that are alike once, and notes what is wrong where the plan says it.
+
+    `where` gives the place of a setting in the plan, as an error begins with it.
+    """
+
+    def __init__(self, where: Callable[[Given, str], str], errors: ErrorList) -> None:
+        self._where, self._errors = where, errors
+        self._looked_at: set[str] = set()
+
+    def look(self, asked: Asked[Any], given: Given, model: str, *, trained: bool = False) -> None:
+        """Note what the shape of a model rules out: that of the teacher; `trained` as for `check_shape`."""
+        run = asked.run
+        parts = [getattr(run, name, None) for name in ("method", "student")]
+        alike = repr((model, trained, parts, run.data.task, sorted(asked.given)))
+        if alike in self._looked_at:
+            return
+        self._looked_at.add(alike)
+        try:
+            check_shape(asked, model, trained=trained)
+        except UserError as error:
+            for line in error.lines:
+                names, said = settings_in(line)
+                place = next((name for name in (*names, "method") if name in given), "model")
+                self._errors.add(f"{self._where(given, place)}: {said}")
 
 
 def check_shape(asked: Asked[Any], model: str, *, trained: bool) -> None:
