@@ -271,6 +271,19 @@ def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:
     assert all(one["steps_per_second"] > 0 for one in found)
 
 
+def test_the_benchmark_of_studies_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    for name, value in (("STILLERY_CACHE", "off"), ("OMP_NUM_THREADS", "1")):
+        monkeypatch.setenv(name, value)
+    small = ["--cells", "4", "--by-hand", "1", "--workers", "1", "--json", str(tmp_path / "b.json")]
+    monkeypatch.setattr(sys, "argv", ["study.py", *small])
+    importlib.import_module("study").main()
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert found["cells"] == 4 and found["study_steps_per_second"] > 0
+    # A further cell costs a part of a command of its own.
+    assert 0 < found["further_cell_of_2_steps_cpu_seconds"] < found["by_hand_seconds_each"]
+
+
 def test_the_benchmark_of_models_that_write_runs_once_and_reports(tmp_path: Path) -> None:
     tokenizer = word_tokenizer("t5")
     config = T5Config(

@@ -142,6 +142,7 @@ def distill(
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
+    checkpoint_seconds: float | None = None,
     log_every: int = 20,
     grad_norms: bool = False,
     guards: bool = True,
@@ -287,6 +288,8 @@ def distill(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
+        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
+            time goes into it.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -498,6 +501,7 @@ def finetune(
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
+    checkpoint_seconds: float | None = None,
     log_every: int = 20,
     grad_norms: bool = False,
     guards: bool = True,
@@ -591,6 +595,8 @@ def finetune(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
+        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
+            time goes into it.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant

@@ -12,6 +12,7 @@ import typing
 from collections.abc import Callable, Mapping
 from dataclasses import field
 from enum import StrEnum
+from functools import lru_cache
 from typing import Any, TypeVar
 
 from stillery.errors import ErrorList, nearest
@@ -127,6 +128,11 @@ def _error_of(name: str, value: Any, kind: Any, limits: Mapping[str, Any]) -> st
     return None
 
 
+@lru_cache
+def _hints(kind: Any) -> dict[str, Any]:
+    return typing.get_type_hints(kind)
+
+
 def make(
     kind: type[Settings], values: Mapping[str, Any], named: Named, errors: ErrorList
 ) -> tuple[Settings, frozenset[str]]:
@@ -134,7 +140,7 @@ def make(
 
     Invalid values and unknown names are added to `errors`.
     """
-    hints = typing.get_type_hints(kind)
+    hints = _hints(typing.cast(Any, kind))
     known = {item.name: item for item in dataclasses.fields(kind)}  # type: ignore[arg-type]
     good: dict[str, Any] = {}
     for name, value in values.items():

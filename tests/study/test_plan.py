@@ -177,3 +177,74 @@ def test_a_subset_of_all_is_the_teachers_too_and_one_of_students_is_not(write_pl
     cells, _ = planned(read_plan(write_plan(student="samples = [20, 40]\nlabel_noise = 0.2")))
     (teacher,) = [cell for cell in cells if not cell.teacher]
     assert teacher.asked.run.condition.samples is None and teacher.asked.run.condition.label_noise is None
+
+
+def test_a_student_that_its_teacher_rules_out_is_found_before_anything_runs(write_plan):
+    """The teacher has 4 layers of 32 and 4 heads: depth, layers to copy, width, and a method of one layer at least."""
+    path = write_plan(
+        "vary = ['layers']\n", "[methods.none]\n[methods.kd]\nlayers = [2, 9]\n[methods.pkd]\nlayers = 1\n"
+    )
+    lines = path.read_text(encoding="utf-8").splitlines()
+    deep, pkd = errors(path)
+    assert (
+        deep
+        == f"{lines.index('layers = [2, 9]') + 1}: layers 9: the teacher has only 4 layers, a student cannot be deeper"
+    )
+    assert pkd.startswith(f"{lines.index('layers = 1') + 1}: match patience: no layer pairs between a student of 1")
+    path = write_plan(student="copy_layers = [1, 7]\nwidth = 30\nheads = 4\nbeams = 2")
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert errors(path) == [
+        f"{lines.index('copy_layers = [1, 7]') + 1}: copy_layers 1,7: {path.parent / 'model'} has layers 1 to 4",
+        f"{lines.index('width = 30') + 1}: width 30 is not divisible by 4 heads: choose heads so that it divides width",
+        f"{lines.index('beams = 2') + 1}: beams is for models that generate text, such as T5 or Llama; this one is a "
+        "classifier",
+    ]
+
+
+def test_settings_and_options_of_single_tasks(write_plan, tmp_path, reviews):
+    (tmp_path / "others.csv").symlink_to(reviews)
+    head = "tasks = ['reviews.csv', 'others.csv']\nmax_length = 32\nmax_steps = 2\n"
+    methods = "[methods.none]\n[methods.kd]\n[methods.kd.tasks.others]\ntemperature = [2.0, 4.0]\nhard_weight = 0.1\n"
+    path = write_plan(
+        head=head, methods=methods, teacher="[teacher.tasks.others]\nlr = 1e-3",
+        student="[student.tasks.reviews]\nlr = 1e-4\nmax_steps = 3",
+    )  # fmt: skip
+    cells, (table,) = planned(read_plan(path))
+    rates = {(cell.task, cell.row): cell.asked.run.training.lr for cell in cells}
+    assert rates[("reviews", None)] == rates[("others", "kd")] == 5e-5
+    assert (rates[("others", None)], rates[("reviews", "none")], rates[("reviews", "kd")]) == (1e-3, 1e-4, 1e-4)
+    options = {task: [cell.asked.run.method for cell in table.trials[task, "kd", 0]] for task in table.tasks}
+    assert [(one.temperature, one.hard_weight) for one in options["others"]] == [(2.0, 0.1), (4.0, 0.1)]
+    assert [(one.temperature, one.hard_weight) for one in options["reviews"]] == [(None, None)]
+    path.write_text(
+        path.read_text().replace("kd.tasks.others", "kd.tasks.other").replace("lr = 1e-4", "layers = [1, 2]")
+    )
+    lines = path.read_text(encoding="utf-8").splitlines()
+    assert errors(path) == [
+        f"{lines.index('layers = [1, 2]') + 1}: layers is a list, which makes tables of all tasks: put it under "
+        "[student]",
+        f"{lines.index('[methods.kd.tasks.other]') + 1}: no task 'other' in this plan; did you mean 'others'?",
+    ]
+
+
+def test_published_rows_are_of_this_plan(write_plan):
+    row = "[[published]]\nname = '{}'\nsource = 'A paper'\nmodel = 'BERT'\ndata = 'dev'\nscores = {}\n"
+    good = row.format("kd (paper)", "{reviews = 91.5}")
+    plan = read_plan(write_plan(methods=f"[methods.kd]\n{good}"))
+    planned(plan)
+    assert [(one.name, one.scores) for one in plan.published] == [("kd (paper)", {"reviews": 91.5})]
+    bad = [
+        row.format("kd", "{reviews = 91.5}"),
+        row.format("a", "{review = 1.0}"),
+        row.format("b", "{reviews = 'x'}"),
+        row.format("c", "{reviews = 1}\ntable = 'layers 3'"),
+        row.format("d", "{reviews = 1}\nyear = 2020"),
+    ]
+    found = errors(write_plan(methods="[methods.kd]\n" + "".join(bad)))
+    assert [line.split(": ")[1].split(";")[0] for line in found] == [
+        "kd is the name of another row",
+        "no task 'review' in this plan",
+        "scores is {'reviews'",
+        "no table 'layers 3' here",
+        "a published row has name, source, model, data and scores, may have table, and no more",
+    ]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -57,24 +58,28 @@ def names(plan: Path) -> dict[str, str]:
 
 
 def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
-    """Through the command: a failed cell does not stop the rest, what is finished is not done again."""
-    methods = "[methods.none]\n[methods.kd]\n[methods.deep]\nmethod = 'kd'\nlayers = 9\n"
-    plan = write_plan("seeds = [0]\nvary = ['layers']\n", methods)
-    out = tmp_path / "out"
-    done = stillery("study", plan, "--out", out, "--workers", 2, STILLERY_CACHE="off")
+    """Through the command: a failed cell does not stop the rest, what is finished is not done again.
+
+    Students of one teacher, in several workers, read its predictions from a cache that one of them has filled.
+    """
+    hot, more = "[methods.hot]\nmethod = 'kd'\ntemperature = 4.0\n", "[methods.more]\nmethod = 'kd'\nsamples = 999\n"
+    methods = f"[methods.none]\n[methods.kd]\n{hot}{more}"
+    plan = write_plan("seeds = [0]\nvary = ['samples']\n", methods, student="cache = 'on'")
+    out, cache = tmp_path / "out", tmp_path / "cache"
+    done = stillery("study", plan, "--out", out, "--workers", 2, STILLERY_CACHE=str(cache))
     assert done.returncode == 1, done.stderr
-    assert "1 of 4 cells failed; run them again with --retry-failed" in done.stderr
+    assert "1 of 5 cells failed; run them again with --retry-failed" in done.stderr
     assert "Traceback" not in done.stderr
-    assert "failed: reviews-deep-seed0-" in done.stdout and "layers" in done.stdout
-    assert "cells: 3 finished, 1 failed" in done.stdout
-    assert "| none |" in done.stdout and "deep has 0 of 1 seed (1 failed)" in done.stdout
+    assert "failed: reviews-more-seed0-" in done.stdout and "the training split has only" in done.stdout
+    assert "cells: 4 finished, 1 failed" in done.stdout
+    assert "| none |" in done.stdout and "more has 0 of 1 seed (1 failed)" in done.stdout
     assert "Scored on test, once; weights were chosen on a part of train that was held out." in done.stdout
     assert {path.name for path in (out / "tables").iterdir()} == {
         "report.md", "tables.md", "tables.tex", "tables.json", "scores.csv", "task-reviews.csv"
     }  # fmt: skip
     folder = StudyFolder(out)
     before = written(folder)
-    assert len(before) == 3
+    assert len(before) == 4
     for name in before:
         assert pq.read_metadata(folder.run(name) / "predictions.parquet").num_rows == 16
         assert "holdout = 0.1" in (folder.run(name) / "run.toml").read_text()
@@ -88,18 +93,25 @@ def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
     again = run_study(plan, out)
     assert again.text in done.stdout and written(folder) == before
     # Another plan is refused, unless it only adds cells.
-    with pytest.raises(UserError, match="holds another study: 1 of its cells are not in"):
-        run_study(write_plan("seeds = [0]\n"), out)
-    plan = write_plan("seeds = [0, 1]\nvary = ['layers']\n", methods)
+    with pytest.raises(UserError, match="holds another study: 2 of its cells are not in"):
+        run_study(write_plan("seeds = [0]\n", student="cache = 'on'"), out)
+    plan = write_plan("seeds = [0, 1]\nvary = ['samples']\n", methods, student="cache = 'on'")
     more = planned(read_plan(plan))[0]
     folder.begin(read_plan(plan), more)
-    assert [folder.state(cell) for cell in more].count(State.OPEN) == 3
+    assert [folder.state(cell) for cell in more].count(State.OPEN) == 4
+    # Both students used the cache, which is one array of logits; its examples were filled once.
+    used = [folder.metrics(name)["training"].get("teacher_store") for name in before]
+    assert [[one["used"] for one in choices] for choices in used if choices] == [[True], [True]]
+    assert len(list(cache.glob("teacher/*/values.bin"))) == 1
+    logs = "".join(path.read_text(encoding="utf-8") for path in (out / "logs").iterdir())
+    filled = re.findall(r"fill the teacher cache: (\d+)/\d+ in", logs)
+    assert filled == re.findall(r"(\d+) train, \d+ holdout", logs)[:1]
 
 
 def test_killed_workers_lose_nothing_and_the_rest_ends_with_the_same_bits(write_plan, tmp_path):
     """kill -9 of a study and its workers while a student is trained: another goes on with the cell."""
     plan = write_plan(
-        methods="[methods.kd]\n", student="max_steps = 400\ncheckpoint_every = 5\neval_every = 10\nlr = 1e-3"
+        methods="[methods.kd]\n", student="max_steps = 400\ncheckpoint_seconds = 0.05\neval_every = 10\nlr = 1e-3"
     )
     straight, _ = run(plan, tmp_path / "straight")
     out = tmp_path / "killed"
@@ -120,6 +132,8 @@ def test_killed_workers_lose_nothing_and_the_rest_ends_with_the_same_bits(write_
     assert (folder.run(names(plan)["teacher"]) / "metrics.json").stat().st_mtime == teacher
     steps = [json.loads(line)["step"] for line in (folder.run(kd) / "log.jsonl").read_text().splitlines()]
     assert steps == sorted(steps)
+    # Checkpoints are written by the clock, in a teacher that the plan says nothing of as well.
+    assert "checkpoint_seconds = 30.0" in (folder.run(names(plan)["teacher"]) / "run.toml").read_text()
     assert weights(folder, kd) == weights(straight, kd)
     assert folder.metrics(kd)["metrics"] == straight.metrics(kd)["metrics"]
 

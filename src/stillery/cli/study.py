@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from stillery.errors import Interrupted, Stopped
+from stillery.lines import listed
 
 __all__ = ["study"]
 
@@ -65,16 +66,24 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
     from stillery.study.search import RANDOM
 
     read = read_plan(plan)
-    cells, _ = planned(read)
+    cells, _ = planned(read, to_run=False)
     lines = looked_at(StudyFolder(out), chosen(cells, only))
     for line in lines:
         tried = ", ".join(f"{name.removeprefix('options.')} {value}" for name, value in line.tried.items())
         most = "up to " if line.most else ""
-        said = [f"{most}{line.steps} steps", spent(line.seconds), str(line.state), *([tried] if tried else [])]
-        print(f"{line.cell.name}  {', '.join(said)}")
-    seconds = sum(line.seconds for line in lines)
+        long = f"{line.cell.asked.run.training.epochs} epochs" if line.steps is None else f"{most}{line.steps} steps"
+        measured = [] if line.seconds is None else [spent(line.seconds), str(line.state)]
+        print(f"{line.cell.name}  {', '.join([long, *measured, *([tried] if tried else [])])}")
+    measured_lines = [line for line in lines if line.seconds is not None]
+    seconds = sum(line.seconds or 0.0 for line in measured_lines)
     one = f", {spent(seconds / workers)} with {workers} workers" if workers > 1 else ""
     if read.search == "tpe":
         each = "all seeds together" if read.select == "mean" else "each seed"
         print(f"search by tpe: {read.trials} trials for each method and task, of {each}, the first {RANDOM} at random")
-    print(f"{len(lines)} cells, {sum(line.steps for line in lines):,} steps, about {spent(seconds)} in one worker{one}")
+    if measured_lines:
+        steps = sum(line.steps or 0 for line in measured_lines)
+        print(f"{len(measured_lines)} cells, {steps:,} steps, about {spent(seconds)} in one worker{one}")
+    lacking = list(dict.fromkeys(what for line in lines for what in line.cell.absent))
+    if lacking:
+        unmeasured = len(lines) - len(measured_lines)
+        print(f"{unmeasured} cells were checked only; to run them, this is missing: {listed(lacking, 40)}")

@@ -41,7 +41,7 @@ _DEFAULTS = {
 }
 
 
-_NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python", *CUT}
+_NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python", "checkpoint_seconds", *CUT}
 """Settings that may differ between a run and the one that resumes it."""
 
 

@@ -22,6 +22,7 @@ from stillery.models.student import Student, StudentShape, choose_layers, influe
 
 __all__ = [
     "build_generator",
+    "check_depths",
     "check_same_outputs",
     "check_tie",
     "choose_stack_layers",
@@ -244,17 +245,24 @@ def generator_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded) -> Student
     errors = ErrorList()
     with errors.catch():
         check_same_outputs(teacher, checkpoint)
-    ours, theirs = checkpoint.model.config, teacher.model.config
-    if kind_of(ours) == kind_of(theirs):
-        for stack in stacks_of(theirs):
-            depth, limit = sizes(ours, stack).layers, sizes(theirs, stack).layers
-            if depth > limit:
-                errors.add(
-                    f"{checkpoint.name} has {depth} layers in its {stack}, the teacher only {limit}: a student cannot "
-                    "be deeper"
-                )
+    with errors.catch():
+        check_depths(teacher.model.config, checkpoint.model.config, checkpoint.name)
     errors.raise_any()
     return Student(model=checkpoint.model, origin=(f"all weights from {checkpoint.name}",))
+
+
+def check_depths(teacher: PreTrainedConfig, student: PreTrainedConfig, name: str) -> None:
+    """Raise UserError for a student with a stack that is deeper than the teacher's."""
+    if kind_of(student) != kind_of(teacher):
+        return
+    errors = ErrorList()
+    for stack in stacks_of(teacher):
+        depth, limit = sizes(student, stack).layers, sizes(teacher, stack).layers
+        if depth > limit:
+            errors.add(
+                f"{name} has {depth} layers in its {stack}, the teacher only {limit}: a student cannot be deeper"
+            )
+    errors.raise_any()
 
 
 def check_same_outputs(teacher: Loaded, student: Loaded) -> None:

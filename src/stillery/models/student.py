@@ -24,6 +24,7 @@ __all__ = [
     "allowed_difference",
     "build",
     "build_from_checkpoint",
+    "checkpoint_sizes",
     "choose_layers",
     "influence_line",
     "student_sizes",
@@ -168,19 +169,26 @@ def build(
     return Student(model=model, origin=origin, layers={"encoder": layers}, tokenizer=tokenizer, difference=difference)
 
 
-def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
-    """Build a student from another checkpoint, of any family and with any tokenizer, with a new classifier."""
-    wanted, depth = sizes(checkpoint.model.config), sizes(teacher.model.config).layers
+def checkpoint_sizes(teacher: PreTrainedConfig, checkpoint: PreTrainedConfig, name: str, layers: int | None) -> Sizes:
+    """Return the sizes of a student that is another checkpoint, checked against its teacher; errors come together."""
+    wanted, depth = sizes(checkpoint), sizes(teacher).layers
     errors = ErrorList()
     if layers is not None and layers != wanted.layers:
         errors.add(
-            f"--layers {layers}: {checkpoint.name} has {wanted.layers}; leave --layers out, "
-            f"or take some of its layers with --init even --init-from {checkpoint.name}"
+            f"--layers {layers}: {name} has {wanted.layers}; leave --layers out, or take some of its layers with "
+            f"--init even --init-from {name}"
         )
     if wanted.layers > depth:
-        errors.add(
-            f"{checkpoint.name} has {wanted.layers} layers, the teacher only {depth}: a student cannot be deeper"
-        )
+        errors.add(f"{name} has {wanted.layers} layers, the teacher only {depth}: a student cannot be deeper")
+    errors.raise_any()
+    return wanted
+
+
+def build_from_checkpoint(*, teacher: Loaded, checkpoint: Loaded, layers: int | None, seed: int = 0) -> Student:
+    """Build a student from another checkpoint, of any family and with any tokenizer, with a new classifier."""
+    wanted, errors = sizes(checkpoint.model.config), ErrorList()
+    with errors.catch():
+        checkpoint_sizes(teacher.model.config, checkpoint.model.config, checkpoint.name, layers)
     with errors.catch():
         allowed_difference(teacher, checkpoint)
     errors.raise_any()

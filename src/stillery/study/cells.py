@@ -12,12 +12,16 @@ from typing import Any
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.chosen_recipe import chosen_recipe
 from stillery.jobs.config.settings import Asked, Distill, Finetune, MethodSettings, resolve, setting_names
-from stillery.jobs.kinds.find import kind_of_model, kind_to_train
-from stillery.study.contents import address
+from stillery.jobs.kinds.find import kind_of_model, kind_of_stacks
+from stillery.models.family import kind_of
+from stillery.study.at_hand import config_of, look_again
+from stillery.study.contents import absent, address
 from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
+from stillery.study.plan_published import check_places
 from stillery.study.results import Row
 from stillery.study.search import Search, nested
 from stillery.study.search_cells import SearchCells
+from stillery.study.shapes import Shapes
 
 __all__ = ["PlannedCell", "PlannedTable", "PlannedTeacher", "planned"]
 
@@ -40,6 +44,7 @@ class PlannedCell:
         search: the search that it is a trial of; `asked` then has some values of what is searched.
         number: which trial it is, from 0.
         proposal: the file of its settings among the proposals of the study, once it is proposed.
+        absent: data and models of it that are not at hand, in words; it cannot be run without them.
     """
 
     name: str
@@ -52,6 +57,7 @@ class PlannedCell:
     search: Search | None = None
     number: int = 0
     proposal: str | None = None
+    absent: tuple[str, ...] = ()
 
     @property
     def job(self) -> str:
@@ -93,12 +99,18 @@ class PlannedTable:
     trials: Mapping[tuple[str, str, int], tuple[PlannedCell, ...]]
 
 
-def planned(plan: Plan) -> tuple[list[PlannedCell], list[PlannedTable]]:
-    """Every cell of a plan, teachers first, and the tables they fill; raises all errors with their lines."""
-    maker = _Maker(plan)
+def planned(plan: Plan, *, to_run: bool = True) -> tuple[list[PlannedCell], list[PlannedTable]]:
+    """Every cell of a plan, teachers first, and the tables they fill; raises all errors with their lines.
+
+    Without `to_run` data of named tasks and models of the hub may be out of reach: such cells say what is `absent`.
+    """
+    look_again()
+    maker = _Maker(plan, to_run)
     for line in plan.errors:
         maker.errors.add(line)
     tables = list(maker.tables())
+    rows = {table.name: [one.name for one in (*table.rows, *(each.row for each in table.teachers))] for table in tables}
+    check_places(plan.published, rows, lambda place, line: maker.errors.add(f"{plan.where(*place)}: {line}"))
     if maker.errors.lines:
         raise UserError(*sorted(maker.errors.lines, key=_line_of))
     return list(maker.cells.values()), tables
@@ -112,10 +124,11 @@ def _line_of(error: str) -> int:
 class _Maker:
     """Makes the cells of a plan; equal ones, such as the teacher of several tables, are made once."""
 
-    def __init__(self, plan: Plan) -> None:
-        self.plan, self.errors = plan, ErrorList()
+    def __init__(self, plan: Plan, to_run: bool) -> None:
+        self.plan, self.to_run, self.errors = plan, to_run, ErrorList()
         self.search = SearchCells(plan, self.errors, self._cell)
         self.cells: dict[str, PlannedCell] = {}
+        self.shapes = Shapes(self._where, self.errors)
 
     def tables(self) -> Iterator[PlannedTable]:
         """The tables, one for each combination of values that are not varied within a table."""
@@ -171,10 +184,11 @@ class _Maker:
             if one.name in task.teachers:
                 folders[task.name] = task.teachers[one.name]
                 continue
-            given = {**shared, **task.settings, **one.settings}
+            given = {**shared, **task.settings, **one.settings, **one.by_task.get(task.name, {})}
             seed = given.pop("seed", (_TEACHERS_SEED, ()))
             cell = self._cell(Finetune, {**given, "seed": seed}, task, None, {})
             if cell is not None:
+                self.shapes.look(cell.asked, given, str(one.settings.get("model", ("",))[0]))
                 self.cells.setdefault(cell.name, cell)
                 cells[task.name] = cell.name
         # One teacher is called by its model; several have names of their own.
@@ -187,11 +201,15 @@ class _Maker:
         self, label: str, given: Given, method: MethodPlan, task: TaskPlan, one: TeacherPlan, taught: PlannedTeacher
     ) -> tuple[Row, dict[int, tuple[PlannedCell, ...]]]:
         """A row, and its cells on one task."""
-        given = self._equal({**given, **task.settings}, method, one, taught.folders.get(task.name))
-        teacher, found = taught.cells.get(task.name), {}
-        given = {**given, TEACHER: (taught.folders.get(task.name, "of this study"), ("tasks",))}
+        own = {**task.settings, **self.plan.student_by_task.get(task.name, {}), **method.by_task.get(task.name, {})}
+        given = self._equal({**given, **own}, one, taught.folders.get(task.name))
+        teacher, found, folder = taught.cells.get(task.name), {}, taught.folders.get(task.name)
+        model = folder or str(one.settings.get("model", ("",))[0])
+        given = {**given, TEACHER: (folder or "of this study", ("tasks",))}
         if self.plan.search == "tpe":
             found = self.search.of_row(label, given, task, teacher)
+            for proposed in next(iter(found.values()), ())[:1]:
+                self.shapes.look(proposed.asked, given, model, trained=folder is not None)
         for seed in self.plan.seeds if self.plan.search == "grid" else ():
             cells = []
             for tried in _combinations(self.search.without_ranges(given), lambda key: True):
@@ -199,6 +217,8 @@ class _Maker:
                 trial = {key: value for key, (value, _) in tried.items()}
                 cell = self._cell(Distill, settings, task, label, trial, teacher)
                 cells += [cell] if cell is not None else []
+                if cell is not None and seed == self.plan.seeds[0]:
+                    self.shapes.look(cell.asked, settings, model, trained=folder is not None)
                 if len(trial) and "holdout" not in given:
                     place = next(iter(tried.values()))[1]
                     self._wrong(
@@ -209,7 +229,7 @@ class _Maker:
         run = next((cell.asked.run for cells in found.values() for cell in cells), None)
         return Row(name=label, start=_start(run), head=run.student.head if run else None), found
 
-    def _equal(self, given: Given, method: MethodPlan, one: TeacherPlan, folder: str | None) -> dict[str, Any]:
+    def _equal(self, given: Given, one: TeacherPlan, folder: str | None) -> dict[str, Any]:
         """The settings with start and head said where the methods would each take their own, unless that is varied."""
         found, vary = dict(given), self.plan.vary
         kind = self._kind(one, folder)
@@ -223,7 +243,10 @@ class _Maker:
     def _kind(self, one: TeacherPlan, folder: str | None) -> Any:
         model = folder or one.settings.get("model", (None,))[0]
         try:
-            return kind_of_model(folder) if folder else kind_to_train(str(model), _no_data())
+            if folder:
+                return kind_of_model(folder)
+            config = config_of(str(model))
+            return None if config is None else kind_of_stacks(kind_of(config), _no_data())
         except UserError:
             # What is wrong with the model is reported where it is loaded.
             return None
@@ -252,7 +275,10 @@ class _Maker:
         given: Given,
     ) -> PlannedCell | None:  # fmt: skip
         try:
-            ending = address(asked.run, teacher)
+            lacking = () if self.to_run else absent(asked.run)
+            if teacher is not None and not self.to_run:
+                lacking = tuple(dict.fromkeys((*self.cells[teacher].absent, *lacking)))
+            ending = address(asked.run, teacher, whole=not lacking)
         except UserError as error:
             for line in error.lines:
                 self.errors.add(f"{self._where(given, 'model' if row is None else 'data')}: {line}")
@@ -262,7 +288,7 @@ class _Maker:
         readable = re.sub(r"[^\w.+-]+", "-", what).strip("-.")[:60]
         return PlannedCell(
             name=f"{readable}-{ending}", asked=asked, task=task.name, row=row, seed=seed, trial=dict(trial),
-            teacher=teacher,
+            teacher=teacher, absent=lacking,
         )  # fmt: skip
 
     def _where(self, given: Given, name: str) -> str:

@@ -64,7 +64,8 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
     if reader.damaged:
         raise Damaged(reader.damaged)
     tasks = tuple(Task(name=name, metric=reader.metric(table, name)) for name in table.tasks)
-    results = Results(tasks=tasks, rows=tuple(rows), seeds=plan.seeds, cells=cells, published=plan.published)
+    published = tuple(row for row in plan.published if row.table in (None, table.name))
+    results = Results(tasks=tasks, rows=tuple(rows), seeds=plan.seeds, cells=cells, published=published)
     chosen = {key: tried for key, cell in picked.items() if (tried := folder.tried(cell))}
     return Collected(table=table, results=results, chosen=chosen, notes=_notes(folder, plan, table, picked, reader))
 

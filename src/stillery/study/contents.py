@@ -17,8 +17,10 @@ from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import places
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.models.model_folder import model_folder
+from stillery.models.option_words import STARTS
+from stillery.study.at_hand import model_is_here, task_is_here
 
-__all__ = ["address", "task_contents", "tree_contents"]
+__all__ = ["absent", "address", "task_contents", "tree_contents"]
 
 _MODEL = ("*.safetensors", "*.json", "*.txt", "*.model")
 
@@ -61,19 +63,44 @@ def _file(path: Path, size: int, changed: int) -> str:
         return hashlib.file_digest(opened, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 
 
-def address(run: Finetune | Distill, teacher: str | None) -> str:
-    """A hash of all settings and of what they name: the content of data and models, not where it lies."""
+def absent(run: Finetune | Distill) -> tuple[str, ...]:
+    """What of the data and models of a run can be had neither on this machine nor from the hub, in words.
+
+    A task's own file has to be there; that of the hidden-state stage's texts may be made later.
+    """
+    models: list[str | None] = (
+        [run.model] if isinstance(run, Finetune) else [run.student.init_from, run.method.ild_teacher]
+    )
+    if isinstance(run, Distill) and run.student.init not in STARTS:
+        models.append(run.student.init)
+    tasks = [run.data.task] + ([run.method.ild_task] if isinstance(run, Distill) else [])
+    lacking = [f"model {name}" for name in models if name is not None and not model_is_here(name)]
+    lacking += [f"data of {name}" for name in tasks if name is not None and not task_is_here(name, run.data.data_dir)]
+    texts = run.method.ild_data if isinstance(run, Distill) else None
+    return (*lacking, *([f"file {texts}"] if texts is not None and not Path(texts).exists() else []))
+
+
+def address(run: Finetune | Distill, teacher: str | None, *, whole: bool = True) -> str:
+    """A hash of all settings and of what they name: the content of data and models, not where it lies.
+
+    Without `whole` it is of the settings alone, for a cell whose data or models are not at hand.
+    """
     if isinstance(run, Distill):
         run = replace(run, method=resolved_method(run.method))
+    if not whole:
+        return hashlib.blake2b(repr((run, teacher)).encode(), digest_size=5).hexdigest()
     values = values_of(run)
     contents = {name: tree_contents(path) for name, path in places(values).items() if name not in ("teacher", "model")}
     if run.data.task is not None:
         contents["task"] = task_contents(run.data.task, run.data.data_dir)
+    if isinstance(run, Distill) and run.method.ild_task is not None:
+        contents["ild_task"] = task_contents(run.method.ild_task, run.data.data_dir)
     if isinstance(run, Finetune):
         contents["model"] = _model_contents(run.model)
     else:
         contents["teacher"] = teacher or _model_contents(run.teacher)
-    kept = {name: value for name, value in values.items() if name not in contents and name != "fingerprints"}
+    no_matter = {*contents, "fingerprints", "checkpoint_seconds"}
+    kept = {name: value for name, value in values.items() if name not in no_matter}
     text = json.dumps({"settings": kept, "contents": contents}, sort_keys=True)
     return hashlib.blake2b(text.encode(), digest_size=5).hexdigest()
 

@@ -34,12 +34,13 @@ _STEPS = {"epochs", "max_steps", "batch_size", "accumulate", "patience"}
 class Line:
     """A cell of a dry run: its optimiser steps over all stages, the seconds it will take, and how far it is.
 
+    Where its data or models are not at hand, steps are known only of a plan that gives them, and seconds never.
     `tried` are the settings of a trial as far as they are proposed; `most` says that it may have fewer steps.
     """
 
     cell: PlannedCell
-    steps: int
-    seconds: float
+    steps: int | None
+    seconds: float | None
     state: State
     tried: Mapping[str, Any] = field(default_factory=dict)
     most: bool = False
@@ -51,6 +52,10 @@ def dry_run(folder: StudyFolder, cells: Sequence[PlannedCell]) -> list[Line]:
         measure = _Measure(Path(place), {cell.name: cell for cell in cells}, folder)
         found = []
         for cell in cells:
+            if cell.absent:
+                steps = cell.asked.run.training.max_steps
+                found.append(Line(cell=cell, steps=steps, seconds=None, state=State.OPEN))
+                continue
             steps, state = measure.steps(cell), folder.state(cell)
             step, rest = (0.0, 0.0) if state is State.FINISHED else measure.seconds(cell)
             most = cell.search is not None and not _STEPS.isdisjoint(cell.search.space)

@@ -13,10 +13,13 @@ from stillery.jobs.config.settings import ConditionSettings, StudentSettings, se
 from stillery.study.plan_lines import Lines
 from stillery.study.results import Published
 
-__all__ = ["AXES", "TEACHER", "Given", "MethodPlan", "Plan", "TaskPlan", "TeacherPlan", "read_plan"]
+__all__ = ["AXES", "TEACHER", "ByTask", "Given", "MethodPlan", "Plan", "TaskPlan", "TeacherPlan", "read_plan"]
 
 Given = Mapping[str, tuple[Any, tuple[str, ...]]]
 """Settings: the value of each, and the place in the plan that gives it."""
+
+ByTask = Mapping[str, Given]
+"""Settings of some tasks, which take the place of those of all."""
 
 TEACHER = "teacher"
 
@@ -43,6 +46,7 @@ class TeacherPlan:
 
     name: str
     settings: Given
+    by_task: ByTask = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,6 +55,7 @@ class MethodPlan:
 
     name: str
     settings: Given
+    by_task: ByTask = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,6 +68,7 @@ class Plan:
         lines: where in it each key stands.
         shared: settings of teachers and students alike.
         student: settings of all students; lists of them are several tables, or values to choose from.
+        student_by_task: settings of all students of a task.
         vary: settings that methods of one table may differ in.
         errors: what is wrong with it so far; `cells.planned` raises it with what is wrong with the settings.
         select: whether one setting is chosen by the mean over seeds, or one for each seed.
@@ -79,6 +85,7 @@ class Plan:
     methods: tuple[MethodPlan, ...]
     shared: Given
     student: Given
+    student_by_task: ByTask
     seeds: tuple[int, ...]
     vary: tuple[str, ...] = ()
     select: str = "mean"

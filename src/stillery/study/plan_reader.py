@@ -22,9 +22,9 @@ from stillery.jobs.config.settings import (
     StudentSettings,
     setting_names,
 )
-from stillery.study.plan import TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
+from stillery.study.plan import AXES, TEACHER, Given, MethodPlan, Plan, TaskPlan, TeacherPlan
 from stillery.study.plan_lines import Lines
-from stillery.study.results import Published
+from stillery.study.plan_published import published_rows
 from stillery.train.settings import Storing, Training
 
 __all__ = ["PlanReader"]
@@ -53,6 +53,7 @@ class PlanReader:
     def __init__(self, file: Path, text: str, values: dict[str, Any]) -> None:
         self.file, self.text, self.values, self.lines = file, text, values, Lines(text)
         self.errors = ErrorList()
+        self.on_tasks: list[tuple[tuple[str, ...], str]] = []
 
     def plan(self) -> Plan:
         """The plan, with what is wrong left out and noted."""
@@ -64,15 +65,21 @@ class PlanReader:
         vary = self._texts("vary", [*_STUDENT, TEACHER])
         named = self._methods(vary)
         teachers = self._teachers()
+        student = dict(self._table("student"))
+        students = self._by_task(student, ("student",), _STUDENT, axes=False)
         read: dict[str, Any] = {
             "title": self._text("title") or self.file.stem, "tasks": self._tasks(teachers), "teachers": teachers,
             "methods": named, "shared": self._held_out(shared), "seeds": self._seeds(), "vary": vary,
-            "student": self._settings(self._table("student"), ("student",), _STUDENT),
+            "student": self._settings(student, ("student",), _STUDENT), "student_by_task": students,
             "select": self._choice("select", SELECT), "search": self._choice("search", SEARCH),
             "trials": self._trials(), "strategies": self._texts("strategies"),
             "baselines": self._texts("baselines") if "baselines" in top else None, "margin": self._margin(),
-            "published": self._published(),
         }  # fmt: skip
+        names = [task.name for task in read["tasks"]]
+        read["published"] = published_rows(self.values.get("published", []), names, self._wrong)
+        for place, name in self.on_tasks:
+            if name not in names:
+                self._wrong(place, f"no task {name!r} in this plan; {nearest(name, names)}")
         return Plan(file=self.file, text=self.text, lines=self.lines, errors=tuple(self.errors.lines), **read)
 
     def _wrong(self, place: Sequence[str], line: str) -> None:
@@ -153,6 +160,28 @@ class PlanReader:
                 self._wrong((*place, name), not_a_setting(name, known))
         return found
 
+    def _by_task(
+        self, table: dict[str, Any], place: tuple[str, ...], known: Sequence[str], *, axes: bool = True
+    ) -> dict[str, Given]:
+        """Take the settings of single tasks, `[student.tasks.rte]`, out of a table; without `axes` lists are tried."""
+        tables, place = table.pop("tasks", {}), (*place, "tasks")
+        if not self._are_tables(tables, place):
+            return {}
+        found: dict[str, Given] = {name: self._settings(one, (*place, name), known) for name, one in tables.items()}
+        for given in found.values():
+            for key, (value, where) in given.items():
+                if isinstance(value, list) and not axes and key in AXES:
+                    self._wrong(where, f"{key} is a list, which makes tables of all tasks: put it under [student]")
+        return found
+
+    def _are_tables(self, tables: Any, place: tuple[str, ...]) -> bool:
+        """Whether these are tables by task; their names are looked at when all tasks are known."""
+        if not isinstance(tables, dict) or not all(isinstance(one, dict) for one in tables.values()):
+            self._wrong(place, f"tasks is {tables!r}: make a table for each task, [{'.'.join(place)}.rte]")
+            return False
+        self.on_tasks += [((*place, name), name) for name in tables]
+        return True
+
     def _in_full(self, name: str, value: Any) -> Any:
         """A file or folder from the plan's own folder on."""
         paths = ("data", "data_dir", "ild_data", "init", "init_from", "ild_teacher", "model")
@@ -230,11 +259,13 @@ class PlanReader:
             if not isinstance(table, dict):
                 self._wrong(place, f"teacher {name} is {table!r}: make it a table with model = ...")
                 continue
+            table = dict(table)
+            by_task = self._by_task(table, place, known)
             settings = self._settings(table, place, known)
-            for key, (value, where) in settings.items():
+            for key, (value, where) in (pair for one in (settings, *by_task.values()) for pair in one.items()):
                 if isinstance(value, list | dict):
                     self._wrong(where, f"{key} is {_kind(value)}: a teacher has one value; make several teachers of it")
-            found.append(TeacherPlan(name=name, settings=settings))
+            found.append(TeacherPlan(name=name, settings=settings, by_task=by_task))
         return tuple(found)
 
     def _methods(self, vary: Sequence[str]) -> tuple[MethodPlan, ...]:
@@ -249,13 +280,25 @@ class PlanReader:
         return tuple(found)
 
     def _method(self, name: str, table: Mapping[str, Any], vary: Sequence[str]) -> MethodPlan:
-        place = ("methods", name)
+        place, by_task, method = ("methods", name), table.get("tasks", {}), table.get("method", name)
         own = {"method": name} if table.keys().isdisjoint({"method", "recipe"}) else {}
-        method, options = table.get("method", name), dict(table.get("options", {}))
-        known = list(methods.find(method).options) if method in methods.names() else []
         settings: dict[str, Any] = {key: (value, place) for key, value in own.items()}
+        settings |= self._of_method(name, table, place, method, vary)
+        found = {}
+        if self._are_tables(by_task, (*place, "tasks")):
+            for task, one in by_task.items():
+                found[task] = self._of_method(name, one, (*place, "tasks", task), method, vary)
+        return MethodPlan(name=name, settings=settings, by_task=found)
+
+    def _of_method(
+        self, name: str, table: Mapping[str, Any], place: tuple[str, ...], method: str, vary: Sequence[str]
+    ) -> dict[str, tuple[Any, tuple[str, ...]]]:
+        """The settings of a method's table, and its options under `options.NAME`."""
+        options = dict(table.get("options", {}))
+        known = list(methods.find(method).options) if method in methods.names() else []
+        settings: dict[str, Any] = {}
         for key, value in table.items():
-            if key == "options":
+            if key in ("options", "tasks"):
                 continue
             if key in _METHOD or (key in vary and key in _STUDENT):
                 settings[key] = (self._in_full(key, value), (*place, key))
@@ -271,17 +314,7 @@ class PlanReader:
                 self._wrong((*place, key), not_a_setting(key, [*_METHOD, *known]))
         for key, value in options.items():
             settings[f"options.{key}"] = (value, (*place, key))
-        return MethodPlan(name=name, settings=settings)
-
-    def _published(self) -> tuple[Published, ...]:
-        found = []
-        for at, one in enumerate(self.values.get("published", [])):
-            try:
-                found.append(Published(**one))
-            except TypeError:
-                needed = "name, source, model, data and scores"
-                self._wrong(("published", str(at)), f"a published row has {needed}, and no more")
-        return tuple(found)
+        return settings
 
 
 def _kind(value: Any) -> str:

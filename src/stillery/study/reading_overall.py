@@ -10,7 +10,7 @@ from stillery.study.results import Results
 from stillery.study.sentences import count_seeds, listed, p_text
 from stillery.study.statistics import Conclusions
 
-__all__ = ["read_overall", "read_scores"]
+__all__ = ["limit_of_tasks", "read_overall", "read_scores"]
 
 
 def read_scores(found: Conclusions) -> str:
@@ -73,7 +73,7 @@ def read_overall(found: Conclusions) -> str:
         return " ".join([*lines, f"With {what} there is nothing to compare over tasks."])
     limit = one.difference.guard
     if limit.reached:
-        lines.append(_limit_of_tasks(limit))
+        lines.append(limit_of_tasks(limit))
     elif len(one.difference.groups) == 1:
         because = "" if one.difference.friedman is None else f" (Friedman's test: {p_text(one.difference.friedman)})"
         lines.append(f"Over {limit.count} tasks no method can be told from another{because}.")
@@ -94,7 +94,8 @@ def _together(first: str, second: str, groups: Sequence[Sequence[str]]) -> bool:
     return any(first in group and second in group for group in groups)
 
 
-def _limit_of_tasks(limit: Guard) -> str:
+def limit_of_tasks(limit: Guard) -> str:
+    """Why so few tasks cannot tell methods apart, and how many could."""
     pairs = "the comparison" if limit.comparisons == 1 else f"{limit.comparisons} comparisons"
     return (
         f"{limit.count} tasks cannot tell any methods apart, whatever the scores: the smallest p of a signed-rank "

@@ -61,13 +61,17 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Published:
-    """A row of published numbers beside ours: where they stand, and the model and data they were measured with."""
+    """A row of published numbers beside ours: where they stand, and the model and data they were measured with.
+
+    In a study of several tables it stands in the one that it names, and in all if it names none.
+    """
 
     name: str
     source: str
     model: str
     data: str
     scores: Mapping[str, float]
+    table: str | None = None
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)

@@ -12,6 +12,7 @@ from pathlib import Path
 from stillery.atomic import atomic_file
 from stillery.errors import Stopped, UserError
 from stillery.progress import bar, console, say
+from stillery.study.cd_diagram import write_cd_diagram
 from stillery.study.cells import PlannedCell, planned
 from stillery.study.claims import Claims, Pace
 from stillery.study.collect import Collected, Damaged, collect
@@ -215,6 +216,10 @@ def _written(folder: StudyFolder, plan: Plan, one: Collected) -> str:
             character if character.isalnum() or character in ".-" else "-" for character in one.table.name
         )
     write_tables(place, found, margin=plan.margin)
+    try:
+        write_cd_diagram(place, found)
+    except UserError as error:
+        say(f"{place}: without a critical-difference diagram: {error}")
     heading = f"# {plan.title}{f': {one.table.name}' if one.table.name else ''}"
     notes = [f"{heading}\n", *(f"{note}\n" for note in one.notes)]
     return "\n".join([*notes, *(as_markdown(table) for table in tables(found, margin=plan.margin))])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import traceback
+from dataclasses import replace
 
 from stillery.errors import Stopped, UserError
 from stillery.jobs.distill import run_distill
@@ -11,7 +12,10 @@ from stillery.jobs.finetune import run_finetune
 from stillery.study.cells import PlannedCell
 from stillery.study.folder import State, StudyFolder
 
-__all__ = ["FULL", "run_cell"]
+__all__ = ["CHECKPOINT_SECONDS", "FULL", "run_cell"]
+
+CHECKPOINT_SECONDS = 30.0
+"""How far apart checkpoints of a cell are, unless the plan says otherwise."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a disk that is full; no cell is to blame for them."""
@@ -49,8 +53,15 @@ def _again(folder: StudyFolder, cell: PlannedCell) -> None:
 
 
 def _run(folder: StudyFolder, cell: PlannedCell) -> None:
-    run = run_distill if cell.job == "distill" else run_finetune
-    run(cell.run(folder.cells, folder.settled(cell)), folder.run(cell), resume=True)
+    run, asked = (
+        run_distill if cell.job == "distill" else run_finetune,
+        cell.run(folder.cells, folder.settled(cell)),
+    )
+    if asked.run.training.checkpoint_seconds is None:
+        # Workers may be killed at any time; it is no part of what is compared, so cells keep their address.
+        training = replace(asked.run.training, checkpoint_seconds=CHECKPOINT_SECONDS)
+        asked = replace(asked, run=replace(asked.run, training=training))
+    run(asked, folder.run(cell), resume=True)
 
 
 def _failed(folder: StudyFolder, cell: PlannedCell, error: Exception) -> None:

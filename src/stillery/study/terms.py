@@ -15,7 +15,10 @@ from stillery.train.settings import Storing
 
 __all__ = ["differences"]
 
-_OWN = {*setting_names(MethodSettings), *setting_names(Storing), "options", "stored_stages", "processes", "job"}
+_OWN = {
+    *setting_names(MethodSettings), *setting_names(Storing), "options", "stored_stages", "processes", "job",
+    "checkpoint_seconds",
+}  # fmt: skip
 """What a method decides, or what changes nothing about what is learnt."""
 
 _WITH = {

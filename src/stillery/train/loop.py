@@ -40,6 +40,7 @@ from stillery.train.objective import Objective
 from stillery.train.on_policy import is_on_policy, with_generated_targets
 from stillery.train.optimiser import adamw, set_rate
 from stillery.train.prefetch import prefetch
+from stillery.train.save_timer import SaveTimer
 from stillery.train.settings import Training
 from stillery.train.stage_clocks import Sources, StageSpan, lengths_of, spans_of
 from stillery.train.step import Step
@@ -163,6 +164,7 @@ def train(
             run = _Run(
                 module=module, objective=objective, sources=sources, settings=settings, accelerator=accelerator,
                 folder=folder, log=log, bar=shown, monitoring=monitoring,
+                timer=SaveTimer(settings.checkpoint_seconds, accelerator),
             )  # fmt: skip
             for span in spans:
                 if not progress.stopped:
@@ -232,6 +234,7 @@ class _Run:
     log: RunLog | None
     bar: Bar
     monitoring: Monitoring
+    timer: SaveTimer
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Log one event, in the main process only."""
@@ -272,7 +275,7 @@ class _StageRun:
             ends_epoch=ends_epoch,
             logs=(clock.step + 1) % settings.log_every == 0 or last or clock.stage_step == 0,
             scores=scores or last,
-            saves=(clock.step + 1) % settings.checkpoint_every == 0,
+            saves=(clock.step + 1) % settings.checkpoint_every == 0 or self.run.timer.due(),
         )
 
     def take(self, inputs: StepInputs, *, grad_norms: bool) -> StepLosses:
@@ -371,7 +374,8 @@ def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -
     if due.saves and not due.last and not progress.stopped:
         if run.accelerator.is_main_process:
             scaler = run.accelerator.scaler.state_dict() if run.accelerator.scaler is not None else None
-            checkpoint.save(run.folder, run.objective, stage.optimiser, progress.after(scaler=scaler))
+            with run.timer.saving():
+                checkpoint.save(run.folder, run.objective, stage.optimiser, progress.after(scaler=scaler))
         run.accelerator.wait_for_everyone()
     return progress
 

@@ -38,6 +38,12 @@ class Training:
     )
     eval_every: int | None = setting(None, "Score the dev split every N steps.  [default: once per epoch]", least=1)
     checkpoint_every: int = setting(500, "Save a checkpoint to resume from every N steps.", least=1, panel=Panel.OUTPUT)
+    checkpoint_seconds: float | None = setting(
+        None,
+        "Save one too when N seconds have passed since the last; at most a twentieth of the time goes into it.",
+        above=0,
+        panel=Panel.OUTPUT,
+    )
     keep: str = setting(
         "best", "Keep the weights that are best on the dev split, or the last ones.", choices=("best", "last")
     )

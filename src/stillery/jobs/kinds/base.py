@@ -26,6 +26,7 @@ from stillery.jobs.config.settings import (
     InputSettings,
     StudentSettings,
 )
+from stillery.models.family import Sizes
 from stillery.models.load_model import Loaded
 from stillery.models.option_words import DEFAULT_START
 from stillery.models.student import Student
@@ -261,6 +262,10 @@ class Kind:
     """Build a student of a teacher, seeded, and its settings with its depth and every open choice filled in.
 
     Without a calibration nothing can be measured: the student then serves for checks only."""
+
+    student_sizes: Callable[[StudentSettings, str, PreTrainedConfig, PreTrainedConfig, str], Mapping[str, Sizes]]
+    """The sizes of a student's stacks, from its settings, its start, the configurations of teacher and source model,
+    and the source's name; checks them without loading a model."""
 
     # Data
 

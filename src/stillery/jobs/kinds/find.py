@@ -13,7 +13,7 @@ from stillery.jobs.kinds.base import Kind
 from stillery.models.family import kind_of
 from stillery.models.load_model import read_config
 
-__all__ = ["all_kinds", "kind_of_model", "kind_to_train", "other_kind_meant"]
+__all__ = ["all_kinds", "kind_of_model", "kind_of_stacks", "kind_to_train", "other_kind_meant"]
 
 
 @cache
@@ -38,7 +38,12 @@ def kind_of_model(model: str, data: DataSettings | None = None) -> Kind:
 
 def kind_to_train(model: str, data: DataSettings) -> Kind:
     """Return the kind to fine-tune a pretrained model to: among those with its stacks the one that the data fits."""
-    possible = _with_layout(kind_of(read_config(model), model))
+    return kind_of_stacks(kind_of(read_config(model), model), data)
+
+
+def kind_of_stacks(layout: str, data: DataSettings) -> Kind:
+    """Return the kind for models with these stacks (`models.family.kind_of`) that the data fits."""
+    possible = _with_layout(layout)
     return ([kind for kind in possible if kind.meant(data)] or _usual(possible))[0]
 
 

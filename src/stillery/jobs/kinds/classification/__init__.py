@@ -27,7 +27,7 @@ from stillery.jobs.kinds.classification.scores import (
     submission,
     write_answers,
 )
-from stillery.jobs.kinds.classification.student import make_student
+from stillery.jobs.kinds.classification.student import make_student, wanted_sizes
 from stillery.lines import listed
 from stillery.losses import Kind as Outputs
 from stillery.models.load_model import Loaded, check_same_tokenizer, load_classifier
@@ -102,6 +102,7 @@ KIND = Kind(
     load_base=_load_base,
     load_for_layers=_load_for_layers,
     make_student=make_student,
+    student_sizes=wanted_sizes,
     read=inputs.read,
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,

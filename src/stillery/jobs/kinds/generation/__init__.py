@@ -7,7 +7,7 @@ from stillery.jobs.kinds.base import Kind, Refusal
 from stillery.jobs.kinds.generation import encoding, inputs, method, scoring
 from stillery.jobs.kinds.generation.conditions import under
 from stillery.jobs.kinds.generation.predicting import PREDICTING
-from stillery.jobs.kinds.generation.student import make_generator
+from stillery.jobs.kinds.generation.student import make_generator, wanted_sizes
 from stillery.jobs.kinds.generation.teacher_texts import rewrite
 from stillery.models.generator_student import check_same_outputs
 from stillery.models.load_model import Loaded, load_generator
@@ -51,6 +51,7 @@ KIND = Kind(
     load_base=lambda name, read, seed: load_generator(name),
     load_for_layers=_load_for_layers,
     make_student=make_generator,
+    student_sizes=wanted_sizes,
     read=inputs.read,
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,

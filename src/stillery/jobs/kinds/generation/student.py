@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import dataclasses
 
+from transformers import PreTrainedConfig
+
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.calibration import Calibration, needs_importance
 from stillery.jobs.config.settings import StudentSettings
-from stillery.models.family import sizes, stacks_of
+from stillery.models.family import Sizes, sizes, stack_sizes, stacks_of
 from stillery.models.generator_student import (
     build_generator,
+    check_depths,
     check_same_outputs,
     check_tie,
     freeze_embeddings,
@@ -22,7 +25,7 @@ from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.slicing import is_narrower
 from stillery.models.student import Student, StudentShape
 
-__all__ = ["make_generator"]
+__all__ = ["make_generator", "wanted_sizes"]
 
 Lists = dict[str, tuple[int, ...]]
 """The layers to copy, by stack."""
@@ -64,22 +67,9 @@ def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int, cali
         _check_embeddings(settings, init, source)
     chosen: Lists = {}
     with errors.catch():
-        chosen = _chosen(settings, init, source)
+        chosen = _chosen(settings, init, source.model.config, source.name)
     errors.raise_any()
-    one = len(stacks_of(source.model.config)) == 1
-    counts = {stack: len(layers) for stack, layers in chosen.items()}
-    shape = StudentShape(
-        layers=counts.get("decoder", settings.layers) if one else settings.layers,
-        width=settings.width,
-        heads=settings.heads,
-        encoder_layers=settings.encoder_layers if one else counts.get("encoder", settings.encoder_layers),
-        decoder_layers=settings.decoder_layers if one else counts.get("decoder", settings.decoder_layers),
-    )
-    if shape.layers is None and shape.encoder_layers is None and shape.decoder_layers is None:
-        raise UserError(
-            "--layers is not given: how many layers should the student have? (--encoder-layers, --decoder-layers)"
-        )
-    wanted = generator_sizes(shape, source.model.config, source.name)
+    wanted = _sized(settings, chosen, source.model.config, source.name)
     importance, narrower = None, any(is_narrower(wanted[one], sizes(source.model.config, one)) for one in wanted)
     embeddings, named = bool(settings.copy_embeddings), chosen.keys() == wanted.keys()
     if calibration is not None and (needs_importance(init, named, narrower) or (embeddings and narrower)):
@@ -94,6 +84,37 @@ def _made(settings: StudentSettings, init: str, teacher: Loaded, seed: int, cali
         embeddings=embeddings and (importance is not None or not narrower),
         seed=seed,
     )
+
+
+def wanted_sizes(
+    settings: StudentSettings, init: str, teacher: PreTrainedConfig, source: PreTrainedConfig, name: str
+) -> dict[str, Sizes]:
+    """Return the sizes of a student, by stack, from configurations alone; all errors are reported together.
+
+    `source` is the configuration of the model it is built from, which is called `name`: its checkpoint, `init_from`, or
+    the teacher.
+    """
+    if init not in (*LAYER_CHOICES, "random"):
+        check_depths(teacher, source, name)
+        return stack_sizes(source)
+    return _sized(settings, _chosen(settings, init, source, name), source, name)
+
+
+def _sized(settings: StudentSettings, chosen: Lists, source: PreTrainedConfig, name: str) -> dict[str, Sizes]:
+    one = len(stacks_of(source)) == 1
+    counts = {stack: len(layers) for stack, layers in chosen.items()}
+    shape = StudentShape(
+        layers=counts.get("decoder", settings.layers) if one else settings.layers,
+        width=settings.width,
+        heads=settings.heads,
+        encoder_layers=settings.encoder_layers if one else counts.get("encoder", settings.encoder_layers),
+        decoder_layers=settings.decoder_layers if one else counts.get("decoder", settings.decoder_layers),
+    )
+    if shape.layers is None and shape.encoder_layers is None and shape.decoder_layers is None:
+        raise UserError(
+            "--layers is not given: how many layers should the student have? (--encoder-layers, --decoder-layers)"
+        )
+    return generator_sizes(shape, source, name)
 
 
 def _from_checkpoint(settings: StudentSettings, init: str, teacher: Loaded) -> Student:
@@ -112,14 +133,14 @@ def _from_checkpoint(settings: StudentSettings, init: str, teacher: Loaded) -> S
     return generator_from_checkpoint(teacher=teacher, checkpoint=checkpoint)
 
 
-def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
+def _chosen(settings: StudentSettings, init: str, config: PreTrainedConfig, source: str) -> Lists:
     """Return the layers given for copying, by stack; a stack's own list takes precedence over `--copy-layers`."""
-    errors, config, chosen = ErrorList(), source.model.config, {}
+    errors, chosen = ErrorList(), Lists()
     stacks = stacks_of(config)
     lists = {"encoder": settings.copy_encoder_layers, "decoder": settings.copy_decoder_layers}
     depths = {"encoder": settings.encoder_layers, "decoder": settings.decoder_layers}
     for stack in (stack for stack in lists if lists[stack] is not None and len(stacks) == 1):
-        errors.add(f"--copy-{stack}-layers: {source.name} has one stack of layers; use --copy-layers")
+        errors.add(f"--copy-{stack}-layers: {source} has one stack of layers; use --copy-layers")
     for stack in stacks:
         layers, option = lists[stack], f"--copy-{stack}-layers"
         if layers is None:
@@ -137,9 +158,9 @@ def _chosen(settings: StudentSettings, init: str, source: Loaded) -> Lists:
             # Both stacks are equally deep: one message is enough, and separate lists would not help.
             of = " in each stack"
         if any(layer > size.layers for layer in layers):
-            errors.add(f"{option} {','.join(map(str, layers))}: {source.name} has layers 1 to {size.layers}{of}")
+            errors.add(f"{option} {','.join(map(str, layers))}: {source} has layers 1 to {size.layers}{of}")
         elif len(layers) > size.layers:
-            errors.add(f"{option} names {len(layers)} layers, {source.name} has only {size.layers}{of}")
+            errors.add(f"{option} names {len(layers)} layers, {source} has only {size.layers}{of}")
         if depth not in (None, len(layers)):
             out = cure if asked != "--layers" and apart else f": leave {asked} out"
             errors.add(f"{option} names {len(layers)} layers, {asked} says {depth}{out}")

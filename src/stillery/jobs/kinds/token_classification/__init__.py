@@ -13,7 +13,7 @@ from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import ConditionSettings, GenerationSettings, SearchSettings, setting_names
 from stillery.jobs.kinds.base import Kind, Read, Refusal
 from stillery.jobs.kinds.classification import conditions
-from stillery.jobs.kinds.classification.student import make_student
+from stillery.jobs.kinds.classification.student import make_student, wanted_sizes
 from stillery.jobs.kinds.token_classification import inputs, scores
 from stillery.jobs.kinds.token_classification.checks import CHECKS
 from stillery.jobs.kinds.token_classification.predicting import PREDICTING
@@ -98,6 +98,7 @@ KIND = Kind(
     load_base=_load_base,
     load_for_layers=_load_for_layers,
     make_student=make_student,
+    student_sizes=wanted_sizes,
     read=inputs.read,
     read_texts=inputs.read_texts,
     read_to_score=inputs.read_to_score,
