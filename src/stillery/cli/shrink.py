@@ -10,7 +10,7 @@ import typer
 from stillery.cli.options import as_trained_else, with_settings
 from stillery.errors import Interrupted
 from stillery.setting import Panel
-from stillery.study.shrink.request import GROUPS, NOT_HERE, Given, requested
+from stillery.study.shrink.request import GROUPS, HOLDOUT, METHOD, NOT_HERE, Given, requested
 
 __all__ = ["shrink"]
 
@@ -19,7 +19,9 @@ def _option(text: str, panel: Panel = Panel.FIRST, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel=panel, **more)
 
 
-@with_settings(*GROUPS, defaults=as_trained_else("teacher") | {"holdout": "0.1"}, hidden=NOT_HERE)
+@with_settings(
+    *GROUPS, defaults=as_trained_else("teacher") | {"holdout": str(HOLDOUT), "method": METHOD}, hidden=NOT_HERE
+)
 def shrink(
     *,
     teacher: Annotated[str | None, _option("Fine-tuned model: a folder, a run folder, or a name on the hub.")] = None,

@@ -57,7 +57,7 @@ def candidates(request: Request, teacher: str, basis: Basis, costs: Sequence[Cos
     for cost, init in itertools.product(allowed, inits):
         shape: dict[str, Any] = {"layers": cost.layers, "width": cost.width, "init": init}
         start = init or _start(request)
-        name = f"{cost.layers} {'layer' if cost.layers == 1 else 'layers'} x {cost.width}, {start}"
+        name = f"{cost.shape}, {start}"
         full = _cell(request, teacher, basis.task, shape, start)
         short = None if steps is None else _cell(request, teacher, basis.task, {**shape, "max_steps": steps}, start)
         sized = Sized(

@@ -1,4 +1,4 @@
-"""What a search would do: every student with its size and speed, its steps, and how long they take by measured ones."""
+"""What a search would do: every student with its size and speed, its steps, and how long they take."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from stillery.study.dry_run import dry_run as looked_at
 from stillery.study.folder import State, StudyFolder
 from stillery.study.run import spent
 from stillery.study.shrink.candidates import teacher_cell
+from stillery.study.shrink.report import students_in_words
 from stillery.study.shrink.request import Request, check_out
 from stillery.study.shrink.run import plan
 from stillery.study.shrink.shapes import shapes
@@ -59,7 +60,7 @@ def _lines(
     least = "" if search.target is None or search.every else "; it ends with the first student that is good enough"
     total = sum(line.steps for line in lines.values())
     said.append(
-        f"{len(search.candidates)} students, chosen by {basis.chooses} {basis.metric}; at most {total:,} steps, about "
-        f"{spent(seconds)} in one worker{several}{least}"
+        f"{students_in_words(len(search.candidates))}, chosen by {basis.chooses} {basis.metric}; at most {total:,} "
+        f"steps, about {spent(seconds)} in one worker{several}{least}"
     )
     return "\n".join(said)

@@ -46,6 +46,11 @@ class Cost:
     latency_ms: float
     speedup: float
 
+    @property
+    def shape(self) -> str:
+        """Its shape in words."""
+        return f"{self.layers} {'layer' if self.layers == 1 else 'layers'} x {self.width}"
+
 
 @dataclass(frozen=True, kw_only=True)
 class Basis:

@@ -18,7 +18,7 @@ from stillery.study.shrink.halves import halves
 from stillery.study.shrink.measure import HALF, Basis, Cost
 from stillery.study.shrink.search import Search
 
-__all__ = ["Final", "curve", "final", "reading", "table", "write_curve"]
+__all__ = ["Final", "curve", "final", "reading", "students_in_words", "table", "write_curve"]
 
 FULL, SHORT, OPEN, FAILED, OVER = "trained", "left out", "not needed", "failed", "over the limit"
 """How far a student of the curve came."""
@@ -76,8 +76,7 @@ def curve(folder: StudyFolder, search: Search, teacher: Cost, costs: Sequence[Co
     tried = {one.sized.shape for one in search.candidates}
     over = [cost for cost in costs if (cost.layers, cost.width) not in tried]
     for cost in sorted(over, key=lambda one: one.parameters):
-        name = f"{cost.layers} {'layer' if cost.layers == 1 else 'layers'} x {cost.width}"
-        rows.append({**rows[0], "student": name, **_sizes(cost, teacher), "state": OVER, "score": None,
+        rows.append({**rows[0], "student": cost.shape, **_sizes(cost, teacher), "state": OVER, "score": None,
                      "minus_teacher": None})  # fmt: skip
     return rows
 
@@ -172,24 +171,22 @@ def reading(
     against = f"{basis.chooses} {basis.metric} {best['score']:.1f} against the teacher's {basis.score:.1f}"
     on = f"on {basis.examples:,} examples"
     if within is None:
-        lines.append(f"{against}, {on}: the highest of {_students(len(trained))} trained in full{limits}")
+        lines.append(f"{against}, {on}: the highest of {students_in_words(len(trained))} trained in full{limits}")
     elif best["within"]:
         smaller = len(trained) - 1 - sum(row["parameters"] > best["parameters"] for row in trained)
-        others = f", which {_students(smaller)} as small or smaller {'is' if smaller == 1 else 'are'} not" * bool(
-            smaller
+        others = (
+            f", which {students_in_words(smaller)} as small or smaller {'is' if smaller == 1 else 'are'} not"
+            * bool(smaller)
         )
         lines.append(f"{against}, {on}: within {_points(within)}{others}{limits}")
     else:
         lines.append(
             f"{against}, {on}: no student is within {_points(within)}; this is the closest of "
-            f"{_students(len(trained))} trained in full{limits}"
+            f"{students_in_words(len(trained))} trained in full{limits}"
         )
     left_out = sum(row["state"] == SHORT for row in rows)
     if left_out:
-        lines.append(
-            f"{_students(left_out)} {'was' if left_out == 1 else 'were'} left out after a short training, which may "
-            "have misjudged some"
-        )
+        lines.append(f"left out after a short training, which may have misjudged some: {students_in_words(left_out)}")
     return [*lines, _scored_once(found, within if best["within"] else None)]
 
 
@@ -221,5 +218,6 @@ def _points(value: float) -> str:
     return f"{value:g} {'point' if value == 1 else 'points'}"
 
 
-def _students(count: int) -> str:
+def students_in_words(count: int) -> str:
+    """A number of students, in words."""
     return f"{count} {'student' if count == 1 else 'students'}"

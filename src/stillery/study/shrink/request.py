@@ -25,7 +25,19 @@ from stillery.models.option_words import LAYER_CHOICES
 from stillery.setting import Named, option_name
 from stillery.train.settings import Storing, Training
 
-__all__ = ["GROUPS", "HOLDOUT", "NOT_HERE", "WITHIN", "Given", "Request", "check_out", "requested"]
+__all__ = [
+    "FILE",
+    "GIVEN",
+    "GROUPS",
+    "HOLDOUT",
+    "METHOD",
+    "NOT_HERE",
+    "WITHIN",
+    "Given",
+    "Request",
+    "check_out",
+    "requested",
+]
 
 GROUPS: Final = (DataSettings, ConditionSettings, MethodSettings, Training, Storing)
 """The settings of the students' training."""
@@ -35,9 +47,19 @@ NOT_HERE: Final = (
 )  # fmt: skip
 """Settings of the groups that do not go with a search, or only with models that generate text."""
 
+FILE = "search.json"
+"""The file of a search with what was measured."""
+
+GIVEN = "given"
+"""The subfolder of a search with what was given in memory."""
+
 WITHIN = 1.0
 HOLDOUT = 0.1
 """The share of the training split that chooses, unless another one is given."""
+
+METHOD = "kd"
+"""The method of the students: none is shown to be better than others (docs/results/glue.md), and this one needs the
+teacher's predictions alone, which are made once for all students."""
 
 INITS = (*LAYER_CHOICES, "random")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
@@ -102,7 +124,7 @@ def requested(given: Given, settings: Mapping[str, Any], named: Named = option_n
     """Check a search as far as that needs no model library; all errors are reported together."""
     errors = ErrorList()
     settings = {name: value for name, value in settings.items() if value is not None}
-    settings = {"holdout": HOLDOUT, **settings}
+    settings = {"holdout": HOLDOUT, **({} if "recipe" in settings else {"method": METHOD}), **settings}
     if settings.pop("unlabelled", False):
         errors.add(f"{named('unlabelled')}: students are chosen by their scores, which need labels; leave it out")
     if (given.teacher is None) == (given.model is None):
@@ -124,6 +146,10 @@ def requested(given: Given, settings: Mapping[str, Any], named: Named = option_n
         named=named,
     )
     student = request.student(given.teacher or given.model or "?", layers=1)
+    if given.teacher is None and given.model is None:
+        for line in student.errors:
+            errors.add(line)
+        errors.raise_any()
     with errors.catch():
         check_first(student)
     errors.raise_any()
@@ -211,5 +237,6 @@ def check_out(out: Path) -> None:
     from stillery.jobs.output_paths import check_folder
 
     check_folder(out, "--out")
-    if out.is_dir() and any(out.iterdir()) and not (out / "search.json").is_file():
+    held = [path for path in out.iterdir() if path.name != GIVEN] if out.is_dir() else []
+    if held and not (out / FILE).is_file():
         raise UserError(f"--out {out} is not empty and holds no search: give another folder")

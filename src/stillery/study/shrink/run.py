@@ -2,40 +2,30 @@
 
 from __future__ import annotations
 
-import json
-import os
-import shutil
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import tomli_w
-
-from stillery.atomic import atomic_file, atomic_folder
 from stillery.errors import Stopped, UserError
-from stillery.jobs.config.run_file import read_toml
-from stillery.jobs.config.run_paths import MACHINE, machine_paths, written_paths
 from stillery.jobs.finetune import prepare_finetune
 from stillery.jobs.warm import kept_warm
-from stillery.progress import bar, console, quiet, say
+from stillery.progress import quiet, say
 from stillery.study.cells import PlannedCell
 from stillery.study.claims import Pace
 from stillery.study.folder import State, StudyFolder
-from stillery.study.run import devices
 from stillery.study.shrink.candidates import Candidate, candidates, short_steps, teacher_cell, terms
+from stillery.study.shrink.files import copy_run, read_search, write_search
 from stillery.study.shrink.measure import DEV, Basis, Cost, basis, costs
-from stillery.study.shrink.report import Final, curve, final, reading, table, write_curve
+from stillery.study.shrink.report import Final, curve, final, reading, students_in_words, table, write_curve
 from stillery.study.shrink.request import Request, check_out
 from stillery.study.shrink.search import Search
 from stillery.study.shrink.shapes import Shape, shapes
-from stillery.study.workers import Workers
+from stillery.study.shrink.training import Trainings
 
 __all__ = ["Shrunk", "run_shrink"]
 
-_LOOK, _ROUNDS = 0.5, 3
-_FILE = "search.json"
+_ROUNDS = 3
 RECOMMENDED = "recommended"
 
 
@@ -77,30 +67,43 @@ class _Planned:
 def run_shrink(
     request: Request, out: Path, *, workers: int = 1, retry: bool = False, pace: Pace | None = None
 ) -> Shrunk:
-    """Go on with a search, together with whoever else works on the same folder, and write what it comes to."""
+    """Go on with a search, together with whoever else works on the same folder, and write what it comes to.
+
+    Args:
+        request: what is asked for.
+        out: the folder of the search.
+        workers: worker processes on this machine, for each of its GPUs where it has some; 0 trains in this process.
+        retry: train students again that failed.
+        pace: how often workers show that they are alive.
+    """
     check_out(out)
-    folder, pace = StudyFolder(out), pace or Pace()
+    folder = StudyFolder(out)
+    runner = Trainings(folder=folder, workers=workers, pace=pace or Pace())
     asked = shapes(request, request.teacher or str(request.base and request.base.run.model))
-    saved = _read(out)
+    saved = read_search(out)
     if saved is not None and saved["terms"] != _terms(request):
         raise UserError(
             f"--out {out} holds another search: its teacher, data, method or training differ; give another folder"
         )
-    teacher = request.teacher or _trained_teacher(request, folder, pace, retry=retry)
+    teacher = request.teacher or _trained_teacher(request, runner, retry=retry)
     planned = _planned(request, teacher, asked, saved)
-    _write(out, request, planned)
+    write_search(
+        out,
+        {"terms": _terms(request), "basis": asdict(planned.basis), "teacher": asdict(planned.teacher),
+         "shapes": [asdict(one) for one in planned.costs]},
+    )  # fmt: skip
     search = planned.search
     if retry:
         for cell in search.cells:
             folder.retry(cell.name)
     _say_plan(planned)
-    best = _searched(folder, search, workers, pace)
+    best = _searched(runner, search)
     return _written(folder, planned, best)
 
 
 def plan(request: Request, teacher: str, out: Path | None = None) -> tuple[Search, Basis, list[Cost]]:
     """What a search would do with a finished teacher, without writing anything."""
-    saved = None if out is None else _read(out)
+    saved = None if out is None else read_search(out)
     planned = _planned(request, teacher, shapes(request, teacher), saved)
     return planned.search, planned.basis, planned.costs
 
@@ -109,19 +112,19 @@ def _terms(request: Request) -> str:
     return terms(request, request.teacher or str(request.base and request.base.run.model))
 
 
-def _trained_teacher(request: Request, folder: StudyFolder, pace: Pace, *, retry: bool) -> str:
+def _trained_teacher(request: Request, runner: Trainings, *, retry: bool) -> str:
     """The teacher that is fine-tuned first, as a cell of the search."""
     assert request.base is not None
-    cell = teacher_cell(request.base)
+    cell, folder = teacher_cell(request.base), runner.folder
     if retry:
         folder.retry(cell.name)
     if folder.state(cell) is State.OPEN:
         with kept_warm(), quiet():
             prepare_finetune(request.base)
-        if _read(folder.path) is None:
-            _write_json(folder.path / _FILE, {"terms": _terms(request)})
+        if read_search(folder.path) is None:
+            write_search(folder.path, {"terms": _terms(request)})
         say(f"teacher: fine-tune {request.base.run.model}")
-        _watch(folder, [cell], lambda _: [cell], 1, pace, lambda _: cell.name)
+        runner.run([cell], lambda _: "teacher fine-tuned")
     failure = folder.failure(cell.name)
     if failure is not None:
         raise Stopped(f"the teacher could not be trained: {failure}; try again with --retry-failed")
@@ -149,8 +152,8 @@ def _planned(request: Request, teacher: str, asked: Sequence[Shape], saved: dict
         small = min(wanted, key=lambda one: one.parameters)
         fast = min(wanted, key=lambda one: one.latency_ms)
         raise UserError(
-            f"no student costs so little: the smallest, {small.layers} layers x {small.width}, has "
-            f"{small.parameters:,} parameters, the fastest, {fast.layers} layers x {fast.width}, takes "
+            f"no student costs so little: the smallest, {small.shape}, has "
+            f"{small.parameters:,} parameters, the fastest, {fast.shape}, takes "
             f"{fast.latency_ms:.1f} ms (the teacher {own.latency_ms:.1f} ms); allow more, or try smaller shapes"
         )
     target = None if request.within is None else found.score - request.within
@@ -174,17 +177,18 @@ def _say_plan(planned: _Planned) -> None:
     first = ""
     if short:
         steps = short_steps(found.steps)
-        first, total = f"{len(short)} students for {steps:,} steps each, then ", total + len(short) * steps
+        first, total = f"each for {steps:,} steps each, then ", total + len(short) * steps
     how = "the best of them" if search.target is None and short else "from the smallest on"
     how = "each" if search.every or (search.target is None and not short) else how
     say(
-        f"search: {len(search.candidates)} students; {first}{how} for {found.steps:,} steps, at most {total:,} in all "
-        "(--dry-run says how long a step takes)"
+        f"search: {students_in_words(len(search.candidates))}; {first}{how} for {found.steps:,} steps, at most "
+        f"{total:,} in all (--dry-run says how long that takes)"
     )
 
 
-def _searched(folder: StudyFolder, search: Search, workers: int, pace: Pace) -> Candidate:
+def _searched(runner: Trainings, search: Search) -> Candidate:
     """Train what is needed; what of it is damaged is made again."""
+    folder = runner.folder
     names = {one.full.name: one.name for one in search.candidates}
     names |= {one.short.name: f"{one.name}, short" for one in search.candidates if one.short is not None}
 
@@ -198,7 +202,7 @@ def _searched(folder: StudyFolder, search: Search, workers: int, pace: Pace) -> 
         )
 
     for _ in range(_ROUNDS):
-        _watch(folder, search.cells, search.wanted, workers, pace, came_to)
+        runner.run(search.cells, came_to, search.wanted)
         unread = search.unreadable(folder)
         for cell in unread:
             folder.set_aside(cell.name, "its scores cannot be read")
@@ -214,36 +218,6 @@ def _searched(folder: StudyFolder, search: Search, workers: int, pace: Pace) -> 
     return best
 
 
-def _watch(
-    folder: StudyFolder, cells: Sequence[PlannedCell], wanted: Callable[[StudyFolder], Sequence[PlannedCell]],
-    workers: int, pace: Pace, came_to: Callable[[PlannedCell], str],
-) -> None:  # fmt: skip
-    """Have workers run the cells that are wanted, and say what each has come to."""
-    if not any(folder.state(cell) is State.OPEN or folder.damage(cell) for cell in _failing(folder, wanted(folder))):
-        return
-    before = {cell.name for cell in cells if folder.state(cell) is not State.OPEN}
-    told, began = set(before), time.monotonic()
-    with Workers(folder, cells, workers, pace, devices(), wanted) as running, bar("students", None) as shown:
-        while True:
-            wrong = running.look()
-            for cell in cells:
-                if cell.name not in told and folder.state(cell) is not State.OPEN:
-                    told.add(cell.name)
-                    line = came_to(cell)
-                    shown.advance(1, [line])
-                    if not console.is_terminal:
-                        say(f"{line} ({time.monotonic() - began:.0f} s)")
-            if wrong is not None:
-                raise Stopped(f"{wrong}; everything finished is kept: run the same command to go on")
-            if not running.busy:
-                return
-            time.sleep(_LOOK)
-
-
-def _failing(folder: StudyFolder, cells: Sequence[PlannedCell]) -> list[PlannedCell]:
-    return [cell for cell in cells if folder.state(cell) in (State.OPEN, State.FINISHED)]
-
-
 def _written(folder: StudyFolder, planned: _Planned, best: Candidate) -> Shrunk:
     """Write the curve and the recommended student."""
     search, found, request = planned.search, planned.basis, planned.request
@@ -254,7 +228,7 @@ def _written(folder: StudyFolder, planned: _Planned, best: Candidate) -> Shrunk:
     lines = reading(
         rows, found, request.within, scored, limits=f", of those with at most {' and '.join(limits)}" * bool(limits)
     )
-    _copy(folder.run(best.full), folder.path / RECOMMENDED)
+    copy_run(folder.run(best.full), folder.path / RECOMMENDED)
     reached = next(row["within"] for row in rows if row["recommended"]) is not False
     write_curve(
         folder.path, rows,
@@ -267,47 +241,3 @@ def _written(folder: StudyFolder, planned: _Planned, best: Candidate) -> Shrunk:
     return Shrunk(
         out=folder.path, recommended=folder.path / RECOMMENDED, found=reached, students=rows, final=scored, text=text
     )
-
-
-def _copy(run: Path, place: Path) -> None:
-    """Copy a run folder; big files are linked, as nothing changes them, and its run file names paths from there."""
-    with atomic_folder(place) as part:
-        shutil.copytree(run, part, copy_function=_link, dirs_exist_ok=True)
-        values = read_toml(run / "run.toml")
-        for name in ("run.toml", MACHINE):
-            (part / name).unlink(missing_ok=True)
-        (part / "run.toml").write_text(tomli_w.dumps(written_paths(values, place)), encoding="utf-8")
-        far = machine_paths(values, place)
-        if far:
-            (part / MACHINE).write_text(tomli_w.dumps(far), encoding="utf-8")
-
-
-def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
-
-
-def _read(out: Path) -> dict[str, Any] | None:
-    try:
-        found = json.loads((out / _FILE).read_text(encoding="utf-8"))
-        return {"terms": str(found["terms"]), **found}
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{out / _FILE}: cannot be read ({error}); give another --out") from None
-
-
-def _write(out: Path, request: Request, planned: _Planned) -> None:
-    """Write what was measured, so that the same command goes on with the same numbers."""
-    record = {
-        "terms": _terms(request), "basis": asdict(planned.basis), "teacher": asdict(planned.teacher),
-        "shapes": [asdict(one) for one in planned.costs],
-    }  # fmt: skip
-    _write_json(out / _FILE, record)
-
-
-def _write_json(path: Path, record: dict[str, Any]) -> None:
-    with atomic_file(path) as part:
-        part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
