@@ -6,6 +6,7 @@ import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from stillery.jobs.config.settings import Asked, Finetune
@@ -75,7 +76,7 @@ def short_steps(steps: int) -> int:
 def teacher_cell(base: Asked[Finetune]) -> PlannedCell:
     """The fine-tuning of the teacher as a cell."""
     ending = address(base.run, None)
-    task = base.run.data.task or str(base.run.data.data).rpartition("/")[2]
+    task = base.run.data.task or Path(str(base.run.data.data)).stem
     return PlannedCell(
         name=_named(f"{task}-teacher", ending), asked=base, task=task, row=None, seed=base.run.training.seed
     )
@@ -114,7 +115,7 @@ def _cell(request: Request, teacher: str, task: str, values: Mapping[str, Any], 
     asked = request.student(teacher, **values)
     asked.gathered().raise_any()
     run, short = asked.run, "-short" if "max_steps" in values else ""
-    what = f"{task}-{values['layers']}x{values['width']}-{start}{short}-seed{run.training.seed}"
+    what = f"{Path(task).stem}-{values['layers']}x{values['width']}-{start}{short}-seed{run.training.seed}"
     return PlannedCell(
         name=_named(what, address(run, None)), asked=asked, task=task, row=run.method.method, seed=run.training.seed
     )

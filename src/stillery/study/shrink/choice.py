@@ -12,7 +12,8 @@ __all__ = ["Scores", "Sized", "by_size", "contenders", "finalists", "reaches", "
 
 Scores = Mapping[str, float | None]
 
-_ROUNDING = 1e-9
+# Scores of finished models are written with four decimals.
+_ROUNDING = 1e-4
 _LEAST_FINALISTS = 2
 
 

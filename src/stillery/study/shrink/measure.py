@@ -121,7 +121,7 @@ def costs(
                 inputs = _one_by_one(prepared)
         except UserError as error:
             for line in error.lines:
-                errors.add(f"{shape[0]} layers x {shape[1]}: {line}")
+                errors.add(f"student of {shape[0]} x {shape[1]}: {line}")
             continue
         assert prepared.teacher is not None
         models = prepared.model, prepared.teacher.model

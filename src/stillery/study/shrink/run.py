@@ -177,7 +177,7 @@ def _say_plan(planned: _Planned) -> None:
     first = ""
     if short:
         steps = short_steps(found.steps)
-        first, total = f"each for {steps:,} steps each, then ", total + len(short) * steps
+        first, total = f"each for {steps:,} steps, then ", total + len(short) * steps
     how = "the best of them" if search.target is None and short else "from the smallest on"
     how = "each" if search.every or (search.target is None and not short) else how
     say(
