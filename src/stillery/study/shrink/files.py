@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,7 @@ __all__ = ["copy_run", "read_search", "write_search"]
 
 
 def copy_run(run: Path, place: Path) -> None:
-    """Copy a run folder; files are linked, as nothing changes them, but the run file, which names paths from there."""
+    """Copy a run folder; weights are linked, as nothing changes them. Its run file names paths from its new place."""
     with atomic_folder(place) as part:
         shutil.copytree(run, part, copy_function=_link, dirs_exist_ok=True)
         values = read_toml(run / "run.toml")
@@ -34,10 +35,11 @@ def copy_run(run: Path, place: Path) -> None:
 
 
 def _link(source: str, target: str) -> None:
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copy2(source, target)
+    if source.endswith(".safetensors"):
+        with suppress(OSError):
+            os.link(source, target)
+            return
+    shutil.copy2(source, target)
 
 
 def read_search(out: Path) -> dict[str, Any] | None:
