@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import median
@@ -22,7 +23,7 @@ from stillery.jobs.distill import prepare_distill
 from stillery.jobs.kinds.base import Reader, Scored
 from stillery.jobs.prepared import Prepared
 from stillery.models.family import sizes
-from stillery.progress import quiet, track
+from stillery.progress import quiet, say, track
 from stillery.study.shrink.request import Request
 from stillery.study.shrink.shapes import Shape
 from stillery.train.learning_rate import run_steps
@@ -113,6 +114,7 @@ def costs(
     Each shape is timed in turns with the teacher. Its latency is then the teacher's, the median over all, by the ratio
     of the two, so that what else the machine did meanwhile changes no order.
     """
+    _warn_if_busy()
     errors, found, theirs = ErrorList(), list[Cost](), list[Cost]()
     for shape in track(wanted, "measure students"):
         try:
@@ -132,6 +134,13 @@ def costs(
     errors.raise_any()
     own = before or dataclasses.replace(theirs[0], latency_ms=median(one.latency_ms for one in theirs))
     return own, [dataclasses.replace(one, latency_ms=own.latency_ms / one.speedup) for one in found]
+
+
+def _warn_if_busy() -> None:
+    """Warn where others use the machine: what is interrupted less often then looks faster than it is."""
+    load, cores = os.getloadavg()[0] if hasattr(os, "getloadavg") else 0.0, os.cpu_count() or 1
+    if load > cores:
+        say(f"warning: the machine is busy (load {load:.0f} on {cores} cores), so measured latencies are rough")
 
 
 def _cost(model: PreTrainedModel, length: int, latency: float, speedup: float) -> Cost:
