@@ -174,10 +174,8 @@ def reading(
         lines.append(f"{against}, {on}: the highest of {students_in_words(len(trained))} trained in full{limits}")
     elif best["within"]:
         smaller = len(trained) - 1 - sum(row["parameters"] > best["parameters"] for row in trained)
-        others = (
-            f", which {students_in_words(smaller)} as small or smaller {'is' if smaller == 1 else 'are'} not"
-            * bool(smaller)
-        )
+        verb = "is" if smaller == 1 else "are"
+        others = f"; {students_in_words(smaller)} of its size or smaller {verb} not" if smaller else ""
         lines.append(f"{against}, {on}: within {_points(within)}{others}{limits}")
     else:
         lines.append(
