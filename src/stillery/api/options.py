@@ -16,7 +16,7 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.setting import Panel
-from stillery.study.shrink.request import GROUPS, HOLDOUT, METHOD, NOT_HERE
+from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
 from stillery.train.settings import Storing, Training
 
 __all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "SHRINK"]

@@ -10,7 +10,8 @@ import typer
 from stillery.cli.options import as_trained_else, with_settings
 from stillery.errors import Interrupted
 from stillery.setting import Panel
-from stillery.study.shrink.request import GROUPS, HOLDOUT, METHOD, NOT_HERE, Given, requested
+from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
+from stillery.study.shrink.request import Given, requested
 
 __all__ = ["shrink"]
 

@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 from stillery.errors import ErrorList, UserError, nearest
 from stillery.jobs.config.settings import (
@@ -16,50 +16,29 @@ from stillery.jobs.config.settings import (
     DataSettings,
     Distill,
     Finetune,
-    MethodSettings,
     resolve,
     setting_names,
 )
 from stillery.jobs.first_checks import check_first
 from stillery.models.option_words import LAYER_CHOICES
 from stillery.setting import Named, option_name
-from stillery.train.settings import Storing, Training
+from stillery.study.shrink.defaults import HOLDOUT, METHOD, WITHIN
+from stillery.train.settings import Training
 
 __all__ = [
     "FILE",
     "GIVEN",
-    "GROUPS",
-    "HOLDOUT",
-    "METHOD",
-    "NOT_HERE",
-    "WITHIN",
     "Given",
     "Request",
     "check_out",
     "requested",
 ]
 
-GROUPS: Final = (DataSettings, ConditionSettings, MethodSettings, Training, Storing)
-"""The settings of the students' training."""
-
-NOT_HERE: Final = (
-    "unlabelled", "stacks", "cross_attention", "drop_start", "sequence_level", "on_policy"
-)  # fmt: skip
-"""Settings of the groups that do not go with a search, or only with models that generate text."""
-
 FILE = "search.json"
 """The file of a search with what was measured."""
 
 GIVEN = "given"
 """The subfolder of a search with what was given in memory."""
-
-WITHIN = 1.0
-HOLDOUT = 0.1
-"""The share of the training split that chooses, unless another one is given."""
-
-METHOD = "kd"
-"""The method of the students: none is shown to be better than others (docs/results/glue.md), and this one needs the
-teacher's predictions alone, which are made once for all students."""
 
 INITS = (*LAYER_CHOICES, "random")
 _UNITS = {"": 1, "k": 10**3, "m": 10**6, "b": 10**9}
