@@ -291,6 +291,7 @@ def test_options_that_documents_name_exist() -> None:
         "demo",
         "cache",
         "study",
+        "shrink",
     ):
         done = subprocess.run([sys.executable, "-m", "stillery", command, "--help"], capture_output=True, text=True)
         helped += done.stdout

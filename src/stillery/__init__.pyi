@@ -18,9 +18,10 @@ from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
+from stillery.study.shrink.run import Shrunk
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
 
 def compare(
     runs: Sequence[Result | StrPath],
@@ -810,4 +811,190 @@ def score(
         overwrite: Replace files of predictions and submission.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
+    """
+
+def shrink(
+    *,
+    teacher: Model | None = None,
+    model: Model | None = None,
+    data: Data | None = None,
+    within: float | None = None,
+    max_params: int | str | None = None,
+    max_latency: float | None = None,
+    layers: Sequence[int] | None = None,
+    widths: Sequence[int] | None = None,
+    inits: Sequence[str] | None = None,
+    out: StrPath | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    method: str = "kd",
+    task: str | None = None,
+    epochs: int = 5,
+    lr: float = 5e-05,
+    holdout: float | None = 0.1,
+    data_dir: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
+    max_length: int | None = None,
+    samples: int | None = None,
+    sample_seed: int = 0,
+    label_noise: float | None = None,
+    noise_seed: int = 0,
+    holdout_seed: int = 0,
+    every: bool = False,
+    hard_weight: float | None = None,
+    temperature: float | None = None,
+    pair: str | None = None,
+    represent: str | None = None,
+    distance: str | None = None,
+    reduction: str | None = None,
+    divergence: str | None = None,
+    square: bool | None = None,
+    schedule: str | None = None,
+    ild_data: str | None = None,
+    ild_task: str | None = None,
+    ild_teacher: str | None = None,
+    ild_max_length: int | None = None,
+    recipe: str | None = None,
+    options: Mapping[str, Any] | None = None,
+    max_steps: int | None = None,
+    batch_size: int = 32,
+    accumulate: int = 1,
+    warmup: float = 0.1,
+    weight_decay: float = 0.01,
+    clip: float = 1.0,
+    eval_every: int | None = None,
+    keep: str = "best",
+    metric: str | None = None,
+    dev_samples: int | None = None,
+    class_weights: str | None = None,
+    patience: int | None = None,
+    seed: int = 0,
+    workers: int = 0,
+    precision: str = "auto",
+    graph: str = "auto",
+    cache: str = "auto",
+    cache_limit: float = 20.0,
+    cache_dtype: str = "auto",
+    retry_failed: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+    checkpoint_every: int = 500,
+    log_every: int = 20,
+    grad_norms: bool = False,
+    guards: bool = True,
+    track: str | None = None,
+    tensorboard: bool = False,
+) -> Shrunk:
+    """Find the smallest student within a margin of its teacher, or the best one under a limit.
+
+    The result prints the curve and what it says; `recommended` is the folder of a model. Options have the names of the
+    command line's, with underscores.
+
+    What matters first:
+        teacher: Fine-tuned model: a run, its folder, a name on the hub, or a model of transformers with its
+            tokenizer.
+        model: A pretrained model to fine-tune as the teacher first, instead of a teacher.
+        data: A file, or a folder with train, dev and test files; or in memory a DataFrame of pandas or polars, a
+            pyarrow Table, a datasets.Dataset or DatasetDict, a list of dicts, a dict of splits such as {'train':
+            ..., 'test': ...}.
+        within: Find the smallest student that is so many points below the teacher at most.  [default: 1.0]
+        max_params: Find the best student with so many parameters at most, such as 15_000_000 or '15M'.
+        max_latency: Find the best student that takes so many milliseconds a text at most.
+        layers: Depths to try.  [default: every sixth of the teacher's]
+        widths: Widths to try.  [default: the teacher's]
+        inits: Starts to try, such as ['first', 'even'].  [default: the method's]
+        out: Folder of the search; the same call goes on with it.  [default: a temporary one, which is removed
+            when the process ends]
+        tokenizer: The tokenizer of a model that is given in memory.
+        method: Distillation method; see `stillery methods`.
+        task: A named task instead of data; see `stillery tasks`.
+        epochs: Passes over the training split, all stages together.
+        lr: Peak learning rate of AdamW.
+
+    Data:
+        holdout: Share of the training split, such as 0.1, that chooses weights, early stopping and restarts
+            instead of dev, which is then scored once, at the end.
+        data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
+        text: Column with the text, or with lists of words.  [default: found by name]
+        text_pair: Column with the second text.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        regression: Labels are numbers to predict, not classes.  [default: found from the labels]
+        multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
+            columns]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
+        samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
+            split.
+        sample_seed: Seed of that draw, and of the one of dev_samples.
+        label_noise: Share of training labels flipped to another class.
+        noise_seed: Seed of the flips.
+        holdout_seed: Seed of that share; which texts it has depends on nothing else.
+
+    Student:
+        every: Train every student in full, for the whole curve.
+
+    Method:
+        hard_weight: Weight of the labels' loss.  [default: the method's]
+        temperature: Temperature of prediction matching.  [default: the method's]
+        pair: Which layers meet, for every match of layers.
+        represent: What of a layer is compared.
+        distance: How far layers are apart.
+        reduction: How the distance of a pair is reduced.
+        divergence: How far predictions are apart.
+        square: Multiply prediction matching by the squared temperature.
+        schedule: Match layers and predictions jointly, or layers first (sequential).
+        ild_data: Texts for the hidden-state stage, instead of data; they need no labels.
+        ild_task: A named task's texts for the hidden-state stage.
+        ild_teacher: Another teacher for the hidden-state stage.  [default: teacher]
+        ild_max_length: Tokens per text of those.  [default: max_length]
+        recipe: A recipe of your own instead of method: FILE.py:FUNCTION.
+        options: A method's own option, NAME=VALUE; may be given again.
+
+    Training:
+        max_steps: Stop after this many optimiser steps, whatever epochs says.
+        batch_size: Examples per forward pass and process.
+        accumulate: Forward passes per optimiser step; 4 x 8 trains like 1 x 32, unless a method compares examples
+            of a batch.
+        warmup: Share of a stage's steps over which the learning rate rises.
+        weight_decay: Weight decay, not applied to biases and norms.
+        clip: Gradient norm to clip to, projections included; 0 turns it off.
+        eval_every: Score the dev split every N steps.  [default: once per epoch]
+        keep: Keep the weights that are best on the dev split, or the last ones.
+        metric: Metric of a classifier that decides which weights are best.  [default: the task's first metric]
+        dev_samples: Score this many dev examples while training; the score at the end is of all of them.
+        class_weights: Weigh the labels' loss of a class by how rare it is: examples / (classes x examples of it).
+        patience: Stop after this many scorings of the dev split without a gain.  [default: never]
+        seed: Seed of initialisation, order, dropout and random pairings.
+
+    Speed:
+        workers: Worker processes: for each GPU, or in all where there is none; 0 trains in this process.
+        precision: Number format: auto is fp32 on a CPU, bf16 on a GPU that has it.
+        graph: Replay steps as CUDA graphs: auto does on a GPU where a step repeats, on also says why where it
+            cannot.
+        cache: Cache the outputs of a classifier's teacher on disk: auto does where that saves time, on also
+            caches queries, keys and values.
+        cache_limit: Maximum size in GB, of all runs together.
+        cache_dtype: Its number format: auto is fp32 in a run in fp32, else fp16; logits are fp32.
+
+    Output:
+        retry_failed: Train students again that failed.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
+        checkpoint_every: Save a checkpoint to resume from every N steps.
+        log_every: Write the loss terms to the log every N steps.
+        grad_norms: Log the gradient norm of each loss term too.
+        guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
+            predictions.
+        track: Send the log to trackers too: tensorboard, mlflow, wandb, trackio, or several of them with commas.
+        tensorboard: The same as track tensorboard.
     """

@@ -13,7 +13,10 @@ from stillery.cli.panels import Commands
 from stillery.jobs.config.settings import GROUPS
 from stillery.setting import Panel, panel_of
 
-EVERY = ("distill", "finetune", "evaluate", "predict", "pairs", "methods", "demo", "cache", "layers", "check", "study")
+EVERY = (
+    "distill", "finetune", "evaluate", "predict", "pairs", "methods", "demo", "cache", "layers", "check", "study",
+    "shrink",
+)  # fmt: skip
 SORTED = {
     "distill": [*Panel],
     "finetune": [panel for panel in Panel if panel not in (Panel.STUDENT, Panel.METHOD)],
@@ -75,7 +78,7 @@ def test_the_commands_are_grouped(command):
     found = panels(command("--help").out)
     assert [heading for heading, _ in found] == [*map(str, Commands), "Options"]
     names = {heading: re.findall(r"^  (\w+) ", panel, flags=re.MULTILINE) for heading, panel in found}
-    assert names["Train"] == ["demo", "finetune", "distill", "study", "check"]
+    assert names["Train"] == ["demo", "finetune", "distill", "shrink", "study", "check"]
     known = typer.main.get_command(app).commands
     assert sorted(name for heading in map(str, Commands) for name in names[heading]) == sorted(known)
     assert [name for name, each in known.items() if not isinstance(each.rich_help_panel, Commands)] == []

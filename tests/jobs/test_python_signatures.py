@@ -25,10 +25,11 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-FUNCTIONS = {name: getattr(calls, name) for name in ("finetune", "distill", "evaluate", "compare", "predict")}
+FUNCTIONS = {name: getattr(calls, name) for name in ("finetune", "distill", "shrink", "evaluate", "compare", "predict")}
 GROUPS = {
     "finetune": (DataSettings, Training, SearchSettings),
     "distill": (DataSettings, StudentSettings, MethodSettings, Training, Storing, SearchSettings),
+    "shrink": (Training, Storing),
     "evaluate": (SearchSettings,),
     "compare": (),
     "predict": (SearchSettings,),

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stillery.api.options import COMPARE, DISTILL, EVALUATE, FINETUNE, PREDICT
+from stillery.api.options import COMPARE, DISTILL, EVALUATE, FINETUNE, PREDICT, SHRINK
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
 from stillery.verbosity import Verbosity, verbosity_as
@@ -20,8 +20,9 @@ if TYPE_CHECKING:
     from stillery.jobs.config.settings import Asked
     from stillery.jobs.from_python import FromPython
     from stillery.jobs.result import Result
+    from stillery.study.shrink.run import Shrunk
 
-__all__ = ["compare", "distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["compare", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -82,6 +83,20 @@ def distill(**given: Any) -> Result:
         from stillery.jobs.distill import run_distill
 
         return run_distill(asked, out, **_anew(given), recipe=own, given=functions)
+
+
+@described(SHRINK, "Shrunk")
+@_saying
+def shrink(**given: Any) -> Shrunk:
+    """Find the smallest student within a margin of its teacher, or the best one under a limit.
+
+    The result prints the curve and what it says; `recommended` is the folder of a model. Options have the names of the
+    command line's, with underscores.
+    """
+    from stillery.api.searching import search
+
+    _only_known(given, SHRINK)
+    return search(given, _out(given, "shrink"), _plain(given))
 
 
 @described(EVALUATE, "dict[str, Any] | Comparison")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from stillery.api.signatures import Option, options_of
+from dataclasses import replace
+
+from stillery.api.signatures import Option, of_group, options_of
 from stillery.jobs.config.settings import (
     ConditionSettings,
     DataSettings,
@@ -14,9 +16,10 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.setting import Panel
+from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
 from stillery.train.settings import Storing, Training
 
-__all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT"]
+__all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "SHRINK"]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -84,6 +87,11 @@ def _as_trained(model: str) -> dict[str, str]:
     return dict.fromkeys(names, f"as the {model} was trained")
 
 
+def _with_default(group: type, **values: object) -> list[Option]:
+    """Return options of a group with other defaults than its own."""
+    return [replace(one, default=values[one.name]) for one in of_group(group) if one.name in values]
+
+
 _AS_ITS_RUN = _as_trained("model") | dict.fromkeys(setting_names(SearchSettings), "as in the model's run")
 
 FINETUNE = options_of(
@@ -106,6 +114,61 @@ DISTILL = options_of(
     ),
     DataSettings, *_INPUTS, ConditionSettings, StudentSettings, MethodSettings, Training, Storing,
     inherited=_as_trained("teacher"),
+)  # fmt: skip
+SHRINK = options_of(
+    Option(
+        name="teacher", type="Model | None", panel=Panel.FIRST,
+        help="Fine-tuned model: a run, its folder, a name on the hub, or a model of transformers with its tokenizer.",
+    ),
+    Option(
+        name="model", type="Model | None", panel=Panel.FIRST,
+        help="A pretrained model to fine-tune as the teacher first, instead of a teacher.",
+    ),
+    _DATA,
+    Option(
+        name="within", type="float | None", panel=Panel.FIRST,
+        help="Find the smallest student that is so many points below the teacher at most.  [default: 1.0]",
+    ),
+    Option(
+        name="max_params", type="int | str | None", panel=Panel.FIRST,
+        help="Find the best student with so many parameters at most, such as 15_000_000 or '15M'.",
+    ),
+    Option(
+        name="max_latency", type="float | None", panel=Panel.FIRST,
+        help="Find the best student that takes so many milliseconds a text at most.",
+    ),
+    Option(
+        name="layers", type="Sequence[int] | None", panel=Panel.FIRST,
+        help="Depths to try.  [default: every sixth of the teacher's]",
+    ),
+    Option(
+        name="widths", type="Sequence[int] | None", panel=Panel.FIRST,
+        help="Widths to try.  [default: the teacher's]",
+    ),
+    Option(
+        name="inits", type="Sequence[str] | None", panel=Panel.FIRST,
+        help="Starts to try, such as ['first', 'even'].  [default: the method's]",
+    ),
+    Option(
+        name="out", type="StrPath | None", panel=Panel.FIRST,
+        help="Folder of the search; the same call goes on with it.  [default: a temporary one, which is removed when "
+        "the process ends]",
+    ),
+    _TOKENIZER,
+    Option(
+        name="every", type="bool", default=False, panel=Panel.STUDENT,
+        help="Train every student in full, for the whole curve.",
+    ),
+    Option(
+        name="workers", type="int", default=0, panel=Panel.SPEED,
+        help="Worker processes: for each GPU, or in all where there is none; 0 trains in this process.",
+    ),
+    Option(
+        name="retry_failed", type="bool", default=False, panel=Panel.OUTPUT,
+        help="Train students again that failed.",
+    ),
+    *_SAYING, *_with_default(ConditionSettings, holdout=HOLDOUT), *_with_default(MethodSettings, method=METHOD),
+    *GROUPS, leave_out=NOT_HERE, inherited=_as_trained("teacher"),
 )  # fmt: skip
 _MODEL = Option(
     name="model", type="Model", panel=Panel.FIRST, required=True, positional=True,

@@ -28,6 +28,7 @@ from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
+from stillery.study.shrink.run import Shrunk
 from stillery.train.callbacks import STOP
 
 __all__ = {names}

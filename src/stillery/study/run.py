@@ -24,7 +24,7 @@ from stillery.study.statistics import conclude
 from stillery.study.tables import tables
 from stillery.study.workers import Workers
 
-__all__ = ["ENGINES", "Study", "only", "run_study", "spent"]
+__all__ = ["ENGINES", "Study", "devices", "only", "run_study", "spent"]
 
 ENGINES = ("local", "ray")
 _LOOK, _ROUNDS = 0.5, 3
@@ -119,7 +119,7 @@ def only(cells: Sequence[PlannedCell], select: str | None) -> list[PlannedCell]:
     return [cell for cell in cells if cell in found or cell.name in needed]
 
 
-def _devices() -> list[str | None]:
+def devices() -> list[str | None]:
     """The GPUs that workers are spread over, without loading torch; one entry of nothing where there are none."""
     shown = os.environ.get("CUDA_VISIBLE_DEVICES")
     if shown is not None:
@@ -133,7 +133,7 @@ def _engine(
 ) -> Workers | RayWorkers:
     if engine == "ray":
         return RayWorkers(folder, cells, number, pace, address)
-    return Workers(folder, cells, number, pace, _devices())
+    return Workers(folder, cells, number, pace, devices())
 
 
 def _run(folder: StudyFolder, cells: Sequence[PlannedCell], engine: Workers | RayWorkers, pace: Pace) -> None:

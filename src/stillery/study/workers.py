@@ -8,7 +8,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,7 +19,9 @@ from stillery.study.claims import Claims, Pace
 from stillery.study.folder import State, StudyFolder
 from stillery.verbosity import Verbosity, verbosity_as
 
-__all__ = ["FULL_DISK", "MOST_DEATHS", "Order", "Workers", "ended_often", "no_space", "set_up", "threads_of", "work"]
+__all__ = [
+    "FULL_DISK", "MOST_DEATHS", "Order", "Wanted", "Workers", "ended_often", "no_space", "set_up", "threads_of", "work",
+]  # fmt: skip
 
 FULL_DISK = 28
 """The exit code of a worker that stopped because the disk is full."""
@@ -27,11 +29,19 @@ FULL_DISK = 28
 MOST_DEATHS = 3
 """How often a cell may end its worker before it counts as failed."""
 
+Wanted = Callable[[StudyFolder], Sequence[PlannedCell]]
+"""Which cells are needed, by what is finished so far; those that are finished may be among them."""
+
 POLL = 1.0
 
 
-def work(folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, poll: float = POLL) -> None:
-    """Run cells until every one is finished, failed or blocked, waiting for those that other workers are at."""
+def work(
+    folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, poll: float = POLL, wanted: Wanted | None = None
+) -> None:
+    """Run cells until every one is finished, failed or blocked, waiting for those that other workers are at.
+
+    Where `wanted` is given, it is asked before every cell which of them are needed by what is known then.
+    """
     # Not at the top: whoever only looks at a study needs no torch.
     from stillery.jobs.warm import kept_warm
     from stillery.study.run_cell import run_cell
@@ -39,7 +49,8 @@ def work(folder: StudyFolder, cells: Sequence[PlannedCell], claims: Claims, poll
     with claims, kept_warm():
         checked: set[str] = set()
         while True:
-            left = [cell for cell in cells if _is_left(folder, cell, checked)]
+            needed = cells if wanted is None else wanted(folder)
+            left = [cell for cell in needed if _is_left(folder, cell, checked)]
             if not left:
                 return
             taken = next((cell for cell in left if folder.ready(cell) and claims.take(cell.name)), None)
@@ -74,6 +85,7 @@ class Order:
     device: str | None
     log: Path
     owner: str | None = None
+    wanted: Wanted | None = None
 
 
 def set_up(order: Order) -> None:
@@ -100,7 +112,7 @@ def _main(order: Order) -> None:
     try:
         folder = StudyFolder(order.folder)
         with verbosity_as(Verbosity.VERBOSE):
-            work(folder, order.cells, Claims(folder.claims, pace=order.pace))
+            work(folder, order.cells, Claims(folder.claims, pace=order.pace), wanted=order.wanted)
     except KeyboardInterrupt:
         os._exit(130)
     except OSError as error:
@@ -141,8 +153,9 @@ class Workers:
     """The workers that this process has started; one that is killed is started again."""
 
     def __init__(
-        self, folder: StudyFolder, cells: Sequence[PlannedCell], number: int, pace: Pace, devices: Sequence[str | None]
-    ) -> None:
+        self, folder: StudyFolder, cells: Sequence[PlannedCell], number: int, pace: Pace,
+        devices: Sequence[str | None], wanted: Wanted | None = None,
+    ) -> None:  # fmt: skip
         self._folder, self._cells, self._pace = folder, tuple(cells), pace
         # A start method that shares nothing with this process, which may hold threads.
         self._context = multiprocessing.get_context("spawn")
@@ -150,7 +163,7 @@ class Workers:
         self._orders = [
             Order(
                 folder=folder.path, cells=self._cells, pace=pace, threads=threads, device=device,
-                log=folder.path / "logs" / f"{socket.gethostname()}-{os.getpid()}-{place}.log",
+                log=folder.path / "logs" / f"{socket.gethostname()}-{os.getpid()}-{place}.log", wanted=wanted,
             )
             for place, device in enumerate(device for device in devices for _ in range(number))
         ]  # fmt: skip
