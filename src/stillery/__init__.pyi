@@ -16,11 +16,12 @@ from transformers import PreTrainedTokenizerBase
 
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
+from stillery.jobs.diagnosis.findings import Diagnosis
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "score"]
 
 def compare(
     runs: Sequence[Result | StrPath],
@@ -37,6 +38,28 @@ def compare(
         runs: Finished runs, or their folders.
         baseline: The run that the others are compared with.  [default: the first student]
         metric: The metric to compare.  [default: the first, a task's official one]
+    """
+
+def diagnose(
+    run: Result | StrPath,
+    *,
+    probe: bool = False,
+    difference: float = 5.0,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Diagnosis:
+    """Say why a student may be bad: each cause with its number and the option to change.
+
+    The result prints as text, also at the end of a notebook's cell; its findings are data.
+
+    What matters first:
+        run: A finished run, or its folder.
+        probe: Also try other starts of the student, for 48 steps each.
+        difference: The difference of two models, in points, that the scores should be able to show.
+
+    Output:
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
 def distill(

@@ -13,6 +13,7 @@ from stillery.cli.cache import cache
 from stillery.cli.check import check
 from stillery.cli.compare import compare
 from stillery.cli.demo import demo
+from stillery.cli.diagnose import diagnose
 from stillery.cli.distill import distill
 from stillery.cli.evaluate import evaluate
 from stillery.cli.finetune import finetune
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 for panel, commands in (
     (Commands.TRAIN, (demo, finetune, distill, study, check)),
-    (Commands.USE, (evaluate, compare, predict)),
+    (Commands.USE, (evaluate, compare, diagnose, predict)),
     (Commands.UNDERSTAND, (methods, pairs, layers)),
     (Commands.KEEPING, (cache,)),
 ):
