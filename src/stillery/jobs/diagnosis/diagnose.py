@@ -93,8 +93,8 @@ def _about(evidence: Evidence, place: str) -> list[str]:
     if found.behind is not None:
         lines.append(f"  minus the teacher's: {found.behind}")
         if not found.lags:
+            left = abs(min(found.behind.low, 0))
             lines.append(
-                f"  The student is not told from its teacher here: no more than {max(-found.behind.low, 0):.1f} points "
-                "are left to gain, unless with a better teacher."
+                f"  It is not told from its teacher: at most {left:.1f} points are left to gain from this one."
             )
     return lines

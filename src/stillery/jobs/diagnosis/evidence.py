@@ -111,8 +111,8 @@ class Evidence:
         """The option that makes the run longer."""
         training = self.run.training
         if training.max_steps is not None and self.steps >= training.max_steps:
-            return f"more --max-steps (now {training.max_steps}; {round(times * training.max_steps)}, say)"
-        return f"more --epochs (now {training.epochs}; {max(round(times * training.epochs), training.epochs + 1)}, say)"
+            return f"--max-steps {round(times * training.max_steps)} (now {training.max_steps})"
+        return f"--epochs {max(round(times * training.epochs), training.epochs + 1)} (now {training.epochs})"
 
 
 def evidence_of(place: str, *, difference: float = DIFFERENCE) -> Evidence:

@@ -8,7 +8,7 @@ from typing import Any
 
 from stillery.jobs.diagnosis.evidence import Evidence, StageLog
 from stillery.jobs.diagnosis.findings import Finding, NotExamined, Severity
-from stillery.train.guard_measures import ProjectionRanks, with_layers
+from stillery.train.guard_measures import PREDICTIONS, ProjectionRanks, with_layers
 from stillery.train.guards import SHARE, lost_rank
 
 __all__ = ["dominating_term", "projection_rank"]
@@ -19,7 +19,7 @@ def dominating_term(evidence: Evidence) -> Finding | None:
     found = [one for stage in evidence.stages if (one := _dominating(evidence, stage)) is not None]
     if found:
         return max(found, key=lambda one: one.numbers["share"])
-    predicting = [stage for stage in evidence.stages if {"hard", "soft"} & set(stage.terms) and len(stage.terms) > 1]
+    predicting = [stage for stage in evidence.stages if set(PREDICTIONS) & set(stage.terms) and len(stage.terms) > 1]
     if predicting and not any(event["shares"] for stage in predicting for event in stage.guards):
         warned = evidence.warnings("gradient share")
         if warned:
@@ -34,7 +34,9 @@ def _dominating(evidence: Evidence, stage: StageLog) -> Finding | None:
         return None
     mean = {name: fmean(one.get(name, 0.0) for one in shares) for name in shares[-1]}
     names, share = max(with_layers(mean, SHARE).items(), key=lambda item: item[1])
-    if share <= SHARE:
+    # A student that predicts what its teacher predicts has only the labels left to learn, and the other way round.
+    expected = set(names) <= set(PREDICTIONS) and not evidence.levels.student_is_weak
+    if share <= SHARE or expected:
         return None
     heaviest = max(names, key=mean.__getitem__)
     weight = stage.guards[-1]["weights"][heaviest]

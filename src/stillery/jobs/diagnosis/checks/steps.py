@@ -11,10 +11,9 @@ from stillery.jobs.config.settings import Distill
 from stillery.jobs.diagnosis.evidence import Evidence, StageLog
 from stillery.jobs.diagnosis.findings import Finding, NotExamined, Severity
 from stillery.recipe import LEAST_STEPS
+from stillery.train.guard_measures import PREDICTIONS
 
 __all__ = ["exploded_loss", "few_prediction_steps", "flat_loss", "still_rising"]
-
-_PREDICTIONS = ("hard", "soft")
 
 _FALLEN = 0.97
 """A loss above this share of its start has not fallen."""
@@ -26,7 +25,7 @@ _RISE = 0.5
 def exploded_loss(evidence: Evidence) -> Finding | None:
     """The loss rose far above its start and stayed there."""
     warned = evidence.warnings("explosion")
-    if not warned:
+    if not warned or not evidence.levels.student_is_weak:
         return None
     one = warned[0]
     return Finding(
@@ -43,7 +42,7 @@ def few_prediction_steps(evidence: Evidence) -> Finding | None:
     stages = evidence.stages
     if len(stages) < 2 or not evidence.levels.student_is_weak:
         return None
-    predicting = [stage for stage in stages if set(_PREDICTIONS) & set(stage.terms)]
+    predicting = [stage for stage in stages if set(PREDICTIONS) & set(stage.terms)]
     steps, whole = sum(stage.steps for stage in predicting), sum(stage.steps for stage in stages)
     if not predicting or steps >= LEAST_STEPS:
         return None
@@ -65,10 +64,10 @@ def flat_loss(evidence: Evidence) -> Finding | None:
     """The losses of the predictions have not fallen."""
     if not evidence.levels.student_is_weak:
         return None
-    stages = [stage for stage in evidence.stages if set(_PREDICTIONS) & set(stage.terms)]
+    stages = [stage for stage in evidence.stages if set(PREDICTIONS) & set(stage.terms)]
     if not stages:
         raise NotExamined("the log has no losses")
-    falls = {name: _course(stages[-1], name) for name in _PREDICTIONS if name in stages[-1].terms}
+    falls = {name: _course(stages[-1], name) for name in PREDICTIONS if name in stages[-1].terms}
     if any(start <= 0 or end < _FALLEN * start for start, end in falls.values()):
         return None
     said = " and ".join(f"{name} from {start:.4g} to {end:.4g}" for name, (start, end) in falls.items())
