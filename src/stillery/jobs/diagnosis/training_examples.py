@@ -83,8 +83,6 @@ def examine(folder: Path, run: Distill | Finetune, metric: str) -> Examined | st
     facts = Examined(of=len(train), truncated=_truncated(tokens), unknown=_unknown(tokens, prepared.tokenizer))
     if isinstance(tokens, TextData):
         return replace(facts, why_not="training texts are not generated again, which would take too long")
-    if train.labels is None:
-        return replace(facts, why_not="the training split has no labels")
     return _scored(prepared, student, facts, metric)
 
 
@@ -92,6 +90,8 @@ def _scored(prepared: Prepared, student: Loaded, facts: Examined, metric: str) -
     kind, train = prepared.kind, prepared.read.splits.train
     few = train.take(draw_samples(len(train), min(EXAMPLES, len(train))))
     scored = kind.to_select(prepared.read, few, "train")
+    if scored.gold is None:
+        return replace(facts, why_not="the training split has no labels")
     models = [(student, prepared.encoding)]
     if prepared.teacher is not None:
         models.append((prepared.teacher, prepared.teacher_encoding or prepared.encoding))

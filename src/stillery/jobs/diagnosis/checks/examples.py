@@ -82,7 +82,7 @@ def overfitting(evidence: Evidence) -> Finding | None:
     levels = evidence.levels
     return Finding(
         severity=Severity.COSTLY,
-        sentence=f"What the student lacks it lacks on new examples only: {levels.metric} {found.student:.2f} on "
+        sentence=f"Most of what the student lacks it lacks on new examples: {levels.metric} {found.student:.2f} on "
         f"{found.examples} training examples (teacher {found.teacher:.2f}), {levels.student:.2f} on {levels.where} "
         f"(teacher {levels.teacher:.2f}).",
         option="more training texts, also unlabelled ones (--unlabelled with kd); a lower --hard-weight, or --method "

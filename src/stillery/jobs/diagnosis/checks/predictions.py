@@ -37,7 +37,9 @@ def weak_teacher(evidence: Evidence) -> Finding | None:
     if not found.gains_little(found.teacher):
         return None
     level = found.teacher_gain.low <= 0
-    told = "is not told from" if level else "is hardly above"
+    told = "is hardly above"
+    if level:
+        told = "is worse than" if found.teacher_gain.high < 0 else "is not told from"
     return Finding(
         severity=Severity.FATAL if level else Severity.COSTLY,
         sentence=f"The teacher {told} giving every example the same answer: {found.metric} {found.teacher:.2f}, with "
