@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from stillery.errors import UserError
 from stillery.jobs.diagnosis.checks import CHECKS
 from stillery.jobs.diagnosis.evidence import DIFFERENCE, Evidence, evidence_of
 from stillery.jobs.diagnosis.findings import Diagnosis, Finding, NotExamined, Severity
@@ -40,7 +41,12 @@ def weakness(out: Path) -> str | None:
 
     It reads what was recorded, without loading a model; hints are left out.
     """
-    found = [one for one in _concluded(evidence_of(str(out)), str(out)).findings if one.severity > Severity.HINT]
+    try:
+        diagnosis = _concluded(evidence_of(str(out)), str(out))
+    except UserError:
+        # A run of an earlier version that is read back may lack what is needed, and is none the worse for it.
+        return None
+    found = [one for one in diagnosis.findings if one.severity > Severity.HINT]
     if not found:
         return None
     more = f" (and {len(found) - 1} more)" if len(found) > 1 else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -47,7 +48,7 @@ class Apart:
         return [round(one, 4) for one in (self.value, self.low, self.high)]
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Levels:
     """The main metric of a run, in percent, of every model on the examples that the run was scored on.
 
@@ -61,9 +62,8 @@ class Levels:
         behind: the student's minus the teacher's.
         constant: the score of the best constant answer; None where it cannot be computed.
         answer: that answer, in words.
-        teacher_gain: the teacher's minus that of the constant answer.
-        student_gain: the student's minus that.
-        teacher_interval: the teacher's 95% interval.
+        of_teacher: the metric of the teacher's predictions, for its intervals.
+        of_constant: the metric of the constant answer.
     """
 
     metric: str
@@ -75,9 +75,20 @@ class Levels:
     behind: Apart | None = None
     constant: float | None = None
     answer: str = ""
-    teacher_gain: Apart | None = None
-    student_gain: Apart | None = None
-    teacher_interval: tuple[float, float] | None = None
+    of_teacher: Measure | None = None
+    of_constant: Measure | None = None
+
+    @cached_property
+    def teacher_gain(self) -> Apart | None:
+        """The teacher's score minus that of the constant answer."""
+        if self.of_teacher is None or self.of_constant is None:
+            return None
+        return _apart(self.of_teacher, self.of_constant, self.examples)
+
+    @cached_property
+    def teacher_interval(self) -> tuple[float, float] | None:
+        """The 95% interval of the teacher's score."""
+        return None if self.of_teacher is None else paired.interval(self.of_teacher, self.examples)
 
     @property
     def where(self) -> str:
@@ -127,19 +138,13 @@ def _with_constant(found: Levels, recorded: Recorded, classes: Sequence[str]) ->
     chosen = _of_run(given, found, classes)
     if chosen is None or not answers:
         return found
-    examples, ours = len(recorded), chosen[0]
+    examples = len(recorded)
     scores = [paired.value(one, examples) for one in chosen[1 : 1 + len(answers)]]
     best = int(np.argmax(scores))
-    constant = chosen[1 + best]
     if labelled:
-        theirs = chosen[-1]
-        found = replace(
-            found,
-            behind=found.behind or _apart(ours, theirs, examples),
-            teacher_gain=_apart(theirs, constant, examples),
-            teacher_interval=paired.interval(theirs, examples),
-        )
-    return replace(found, constant=scores[best], answer=answers[best][0], student_gain=_apart(ours, constant, examples))
+        behind = found.behind or _apart(chosen[0], chosen[-1], examples)
+        found = replace(found, of_teacher=chosen[-1], behind=behind)
+    return replace(found, constant=scores[best], answer=answers[best][0], of_constant=chosen[1 + best])
 
 
 def _apart(one: Measure, other: Measure, examples: int) -> Apart:

@@ -1,7 +1,7 @@
 """The checks of a diagnosis: functions of the evidence of a run that return a finding, or None.
 
-To add one, write a function in a file of this folder and name it in `CHECKS`. It raises `NotExamined` where what it reads
-is missing, says only what was measured, and names the option to change. Its name, with spaces, is what users see.
+To add one, write a function in a file of this folder and name it in `CHECKS`. It raises `NotExamined` where what it
+reads is missing, says only what was measured, and names the option to change. Its name, with spaces, is what users see.
 """
 
 from __future__ import annotations

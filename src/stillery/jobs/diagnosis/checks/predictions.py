@@ -32,9 +32,9 @@ def weak_teacher(evidence: Evidence) -> Finding | None:
     found = evidence.levels
     if found.teacher is None:
         raise NotExamined("the scored examples have no labels")
-    if found.constant is None or found.teacher_gain is None:
+    if found.constant is None or found.of_teacher is None:
         raise NotExamined(f"{found.metric} does not follow from the recorded predictions")
-    if not found.gains_little(found.teacher):
+    if not found.gains_little(found.teacher) or found.teacher_gain is None:
         return None
     level = found.teacher_gain.low <= 0
     told = "is hardly above"
@@ -70,9 +70,9 @@ def one_answer(evidence: Evidence) -> Finding | None:
     what = "words" if recorded.does == "tags words" else "examples"
     said = f"{answer!r}" if recorded.does == "generates text" else str(answer)
     shown = said if len(said) <= 40 else f"{said[:37]}..."
-    who = "its teacher gives that to" if recorded.right is None else "of the labels that is"
-    rule = f"{expected:.1%} {who}" if recorded.right is not None else f"{who} {expected:.1%}"
-    rule = f"that is {expected:.1%} of the labels" if recorded.right is not None else rule
+    rule = f"that is {expected:.1%} of the labels"
+    if recorded.right is None:
+        rule = f"its teacher gives it to {expected:.1%}"
     return Finding(
         severity=Severity.FATAL if share == 1 else Severity.COSTLY,
         sentence=f"The model gives {share:.1%} of {len(given):,} {what} the answer {shown}; {rule}.",
