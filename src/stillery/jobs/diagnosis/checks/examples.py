@@ -60,12 +60,11 @@ def not_learnt(evidence: Evidence) -> Finding | None:
     if there.high >= 0 or there.value > here.value / 2:
         return None
     training, levels = evidence.run.training, evidence.levels
-    higher = "" if evidence.warnings("explosion") else f"a higher --lr (now {training.lr:g}), "
     return Finding(
         severity=Severity.COSTLY,
         sentence=f"The student has not learnt its training examples either: {levels.metric} {found.student:.2f} on "
         f"{found.examples} of them, where the teacher has {found.teacher:.2f}; difference {there}.",
-        option=f"{evidence.longer()}, {higher}or a larger student",
+        option=f"{evidence.longer()}, another --lr (now {training.lr:g}), or a larger student",
         numbers={"student": found.student, "teacher": found.teacher, "difference": there.to_list(),
                  "examples": found.examples, "steps": evidence.steps},
     )  # fmt: skip
