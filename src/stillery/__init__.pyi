@@ -16,12 +16,13 @@ from transformers import PreTrainedTokenizerBase
 
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
+from stillery.jobs.diagnosis.findings import Diagnosis
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
+__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
 
 def compare(
     runs: Sequence[Result | StrPath],
@@ -38,6 +39,28 @@ def compare(
         runs: Finished runs, or their folders.
         baseline: The run that the others are compared with.  [default: the first student]
         metric: The metric to compare.  [default: the first, a task's official one]
+    """
+
+def diagnose(
+    run: Result | StrPath,
+    *,
+    probe: bool = False,
+    difference: float = 5.0,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Diagnosis:
+    """Say why a student may be bad: each cause with its number and the option to change.
+
+    The result prints as text, also at the end of a notebook's cell; its findings are data.
+
+    What matters first:
+        run: A finished run, or its folder.
+        probe: Also try other starts of the student, for 48 steps each.
+        difference: The difference of two models, in points, that the scores should be able to show.
+
+    Output:
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
 def distill(
@@ -886,6 +909,7 @@ def shrink(
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
+    checkpoint_seconds: float | None = None,
     log_every: int = 20,
     grad_norms: bool = False,
     guards: bool = True,
@@ -991,6 +1015,8 @@ def shrink(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
+        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
+            time goes into it.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stillery.api.options import COMPARE, DISTILL, EVALUATE, FINETUNE, PREDICT, SHRINK
+from stillery.api.options import COMPARE, DIAGNOSE, DISTILL, EVALUATE, FINETUNE, PREDICT, SHRINK
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
 from stillery.verbosity import Verbosity, verbosity_as
@@ -18,11 +18,12 @@ if TYPE_CHECKING:
     from stillery.api.given import Given
     from stillery.jobs.comparison.result import Comparison
     from stillery.jobs.config.settings import Asked
+    from stillery.jobs.diagnosis.findings import Diagnosis
     from stillery.jobs.from_python import FromPython
     from stillery.jobs.result import Result
     from stillery.study.shrink.run import Shrunk
 
-__all__ = ["compare", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
+__all__ = ["compare", "diagnose", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -182,6 +183,22 @@ def compare(runs: Sequence[Any], **given: Any) -> Comparison:
         baseline=None if baseline is None else _run(baseline),
         metric=given.get("metric"),
     )
+
+
+@described(DIAGNOSE, "Diagnosis")
+@_saying
+def diagnose(run: Any, **given: Any) -> Diagnosis:
+    """Say why a student may be bad: each cause with its number and the option to change.
+
+    The result prints as text, also at the end of a notebook's cell; its findings are data.
+    """
+    from stillery.jobs.diagnosis.diagnose import diagnose as examine
+
+    _only_known(given, DIAGNOSE)
+    difference = given.get("difference", 5.0)
+    if isinstance(difference, bool) or not isinstance(difference, int | float) or not difference > 0:
+        raise UserError(f"difference is {difference!r}: give a number of points above 0")
+    return examine(_run(run), probe=bool(given.get("probe")), difference=float(difference))
 
 
 def _run(value: Any) -> str:

@@ -19,7 +19,7 @@ from stillery.setting import Panel
 from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
 from stillery.train.settings import Storing, Training
 
-__all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "SHRINK"]
+__all__ = ["COMPARE", "DIAGNOSE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "SHRINK"]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -212,6 +212,21 @@ COMPARE = options_of(
         name="metric", type="str | None", panel=Panel.FIRST,
         help="The metric to compare.  [default: the first, a task's official one]",
     ),
+)  # fmt: skip
+DIAGNOSE = options_of(
+    Option(
+        name="run", type="Result | StrPath", panel=Panel.FIRST, required=True, positional=True,
+        help="A finished run, or its folder.",
+    ),
+    Option(
+        name="probe", type="bool", default=False, panel=Panel.FIRST,
+        help="Also try other starts of the student, for 48 steps each.",
+    ),
+    Option(
+        name="difference", type="float", default=5.0, panel=Panel.FIRST,
+        help="The difference of two models, in points, that the scores should be able to show.",
+    ),
+    *_SAYING,
 )  # fmt: skip
 PREDICT = options_of(
     _MODEL,

@@ -26,6 +26,7 @@ from transformers import PreTrainedTokenizerBase
 
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
+from stillery.jobs.diagnosis.findings import Diagnosis
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk

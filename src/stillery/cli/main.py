@@ -13,6 +13,7 @@ from stillery.cli.cache import cache
 from stillery.cli.check import check
 from stillery.cli.compare import compare
 from stillery.cli.demo import demo
+from stillery.cli.diagnose import diagnose
 from stillery.cli.distill import distill
 from stillery.cli.evaluate import evaluate
 from stillery.cli.finetune import finetune
@@ -49,7 +50,7 @@ app = typer.Typer(
 )
 for panel, commands in (
     (Commands.TRAIN, (demo, finetune, distill, shrink, study, check)),
-    (Commands.USE, (evaluate, compare, predict)),
+    (Commands.USE, (evaluate, compare, diagnose, predict)),
     (Commands.UNDERSTAND, (methods, pairs, layers)),
     (Commands.KEEPING, (cache,)),
 ):

@@ -170,4 +170,10 @@ def show_result(result: Result, run: Finetune | Distill) -> None:
     show(f"model: {result.student}")
     found = result.metrics
     show(load_line(result.student, custom_head=found.get("custom_head", False), writes=found.get("writes")))
+    if isinstance(run, Distill):
+        from stillery.jobs.diagnosis.diagnose import weakness
+
+        line = weakness(result.out)
+        if line is not None:
+            show(line)
     show_next(run, result)

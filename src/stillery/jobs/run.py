@@ -29,7 +29,7 @@ from stillery.models.family import stack_sizes
 from stillery.progress import console, detail, say
 from stillery.recipe import Pairs, Stage
 from stillery.train.batch_dependence import check_divided, looks_at_batches
-from stillery.train.checkpoint import discard
+from stillery.train.checkpoint import discard, save_projections
 from stillery.train.distributed import from_main
 from stillery.train.learning_rate import run_steps
 from stillery.train.loop import CacheUse, Monitoring, Outcome, Sources, accelerator_for, train
@@ -38,7 +38,7 @@ from stillery.train.precision import choose
 from stillery.train.stage_clocks import lengths_of
 from stillery.train.teacher import LiveTeacher
 
-__all__ = ["carry_out"]
+__all__ = ["accelerator_of", "carry_out"]
 
 End = Callable[[Path, Prepared, Data, PreTrainedModel, Outcome], Result]
 
@@ -51,7 +51,7 @@ def carry_out(
     With `overwrite` an earlier run in the folder is removed once all checks have passed. `end` is called with the
     trained model.
     """
-    accelerator = _accelerator(prepared.run)
+    accelerator = accelerator_of(prepared.run)
     console.quiet = console.quiet or not accelerator.is_main_process
     if prepared.starts is not None and not overwrite:
         begun = kept_start(out)
@@ -101,12 +101,13 @@ def carry_out(
         prepared = replace(prepared, run=_with_stored(prepared.run, outcome.stored))
     result = None
     if accelerator.is_main_process:
+        save_projections(out, objective)
         result = end(out, prepared, data, objective.student, outcome)
     accelerator.wait_for_everyone()
     return result or read_back(out)
 
 
-def _accelerator(run: Finetune | Distill) -> Accelerator:
+def accelerator_of(run: Finetune | Distill) -> Accelerator:
     """Return this process's accelerator, in the run's precision, by default the best for the device."""
     accelerator = accelerator_for("fp32")
     precision = from_main(accelerator, choose(run.training.precision, accelerator.device.type))

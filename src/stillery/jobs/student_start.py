@@ -35,7 +35,17 @@ from stillery.train.start_trial import LEAST_STEPS, SHARE, Probe, probe_steps
 from stillery.train.teacher import LiveTeacher
 from stillery.train.trainable import Trainable
 
-__all__ = ["TRIED", "Chosen", "Starts", "first_student", "fixed_start", "keep_start", "kept_start"]
+__all__ = [
+    "TRIED",
+    "Chosen",
+    "Starts",
+    "first_student",
+    "fixed_start",
+    "keep_start",
+    "kept_start",
+    "trial_stage",
+    "try_starts",
+]
 
 TRIED = ("first", "even")
 """The starts that are tried. The last and the most important layers were never best, yet learnt fastest in many
@@ -100,10 +110,10 @@ class Starts:
             return self._untried(list(starts), steps)
         each = probe_steps(steps, len(names))
         probe = Probe(
-            student=student, teacher=teacher, data=data, kind=kind, stage=_stage(labelled), training=training,
+            student=student, teacher=teacher, data=data, kind=kind, stage=trial_stage(labelled), training=training,
             accelerator=accelerator,
         )  # fmt: skip
-        losses = _tried(probe, {name: partial(_weights, starts[name][0]) for name in names}, each)
+        losses = try_starts(probe, {name: starts[name][0] for name in names}, each)
         best = from_main(accelerator, min(losses, key=lambda name: losses[name]))
         said = ", ".join(f"{name} {loss:.4f}" for name, loss in sorted(losses.items(), key=lambda one: one[1]))
         left = [name for name in TRIED if name not in names and name in starts]
@@ -138,11 +148,12 @@ def first_student(
 @held_heap()
 @for_any_length()
 @unread_masks()
-def _tried(probe: Probe, starts: Mapping[str, Callable[[], Mapping[str, Tensor]]], steps: int) -> dict[str, float]:
-    return probe(starts, steps)
+def try_starts(probe: Probe, starts: Mapping[str, Student], steps: int) -> dict[str, float]:
+    """Return the held-out loss of students with these starts after a number of steps each."""
+    return probe({name: partial(_weights, student) for name, student in starts.items()}, steps)
 
 
-def _stage(labelled: bool) -> Stage:
+def trial_stage(labelled: bool) -> Stage:
     """Return the stage of the trial: labels, where there are any, and the teacher's predictions."""
     return methods.build("kd", {} if labelled else {"hard_weight": 0.0}).stages[0]
 

@@ -21,6 +21,7 @@ from stillery.errors import UserError
 from stillery.models.full_disk import saving
 
 __all__ = [
+    "PROJECTIONS",
     "Progress",
     "discard",
     "has_checkpoint",
@@ -32,10 +33,14 @@ __all__ = [
     "save",
     "save_begun",
     "save_best",
+    "save_projections",
 ]
 
 _WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "state.json"
 _BEGUN = "begun.json"
+
+PROJECTIONS = "projections/projections.safetensors"
+"""The trained projections in the folder of a finished run."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -179,3 +184,18 @@ def load_best(folder: Path, module: nn.Module, step: int) -> None:
     """Load the best weights."""
     # Further names of tied tensors are missing because they were not saved.
     module.load_state_dict(_read(_best(folder, step)), strict=False)
+
+
+def save_projections(folder: Path, module: nn.Module) -> None:
+    """Save the trained projections of a run, which are no part of the exported model, for later analyses.
+
+    They have a folder of their own: some programs load every weight file beside a model's.
+    """
+    found = {
+        name.removeprefix("projections."): tensor
+        for name, tensor in _tensors(module).items()
+        if name.startswith("projections.")
+    }
+    if found:
+        with saving(folder / PROJECTIONS), atomic_file(folder / PROJECTIONS) as part:
+            save_file(found, part)

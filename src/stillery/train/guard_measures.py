@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
@@ -15,7 +15,19 @@ from stillery.train.objective import Losses, Objective
 from stillery.train.step import Step
 from stillery.train.step_plan import StepPlan
 
-__all__ = ["Measures", "ProjectionRanks", "effective_rank", "few_of", "gradient_shares", "measure"]
+__all__ = [
+    "PREDICTIONS",
+    "Measures",
+    "ProjectionRanks",
+    "effective_rank",
+    "few_of",
+    "gradient_shares",
+    "measure",
+    "with_layers",
+]
+
+PREDICTIONS = ("hard", "soft")
+"""Names of the terms that compare predictions; all others compare layers."""
 
 Side = Literal["student", "teacher"]
 _SIDES: tuple[Side, Side] = ("student", "teacher")
@@ -45,6 +57,26 @@ class Measures:
     shares: Mapping[str, float]
     weights: Mapping[str, float]
     projections: Sequence[ProjectionRanks]
+
+    def record(self) -> dict[str, Any]:
+        """The measurements as plain data, for the log."""
+        return {
+            "shares": {name: round(share, 5) for name, share in self.shares.items()},
+            "weights": dict(self.weights),
+            "projections": [asdict(one) for one in self.projections],
+        }
+
+
+def with_layers(shares: Mapping[str, float], most: float) -> dict[tuple[str, ...], float]:
+    """Shares of single terms, and of all layer terms together where no single term takes more than `most`.
+
+    Layer terms may share one weight, so together they can dominate the gradient too.
+    """
+    groups: dict[tuple[str, ...], float] = {(name,): share for name, share in shares.items()}
+    layers = sorted(name for name in shares if name not in PREDICTIONS)
+    if len(layers) > 1 and not any(share > most for share in shares.values()):
+        groups[tuple(layers)] = sum(shares[name] for name in layers)
+    return groups
 
 
 def measure(step: Step, plan: StepPlan, micro_batch: MicroBatch) -> Measures:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from stillery.recipe import Clock
 from stillery.train.explosion import Explosion, LossWatch
-from stillery.train.guard_measures import Measures, few_of, measure
+from stillery.train.guard_measures import Measures, ProjectionRanks, few_of, measure, with_layers
 from stillery.train.microbatches import MicroBatch
 from stillery.train.seeds import seed_generators, step_seed
 from stillery.train.stage_clocks import StageSpan
@@ -21,7 +21,7 @@ from stillery.train.step import Step
 from stillery.train.step_plan import StepPlan
 from stillery.train.validation import Scores
 
-__all__ = ["ONE_ANSWER", "Advice", "GuardWarning", "Guards", "PlainAdvice"]
+__all__ = ["ONE_ANSWER", "SHARE", "Advice", "GuardWarning", "Guards", "PlainAdvice", "lost_rank"]
 
 ONE_ANSWER = "one answer"
 """Name of the guard against constant predictions on the dev split."""
@@ -47,9 +47,6 @@ LEAST_SPREAD = 0.05
 
 EXPECTED = 0.9
 """Share of the majority answer in the labels from which constant predictions are not reported."""
-
-
-_PREDICTIONS = ("hard", "soft")
 
 
 class Advice(Protocol):
@@ -113,6 +110,19 @@ class GuardWarning:
         }  # fmt: skip
 
 
+def lost_rank(one: ProjectionRanks, best: float) -> tuple[float, bool]:
+    """The rank that projected states can have, and whether they have lost nearly all of it.
+
+    `best` is the highest rank that this projection's outputs have had so far.
+    """
+    # A trained teacher map may collapse together with the student's, and with it the student's states. Where it is not
+    # trained, a student that begins at the mean of its target has lost nothing.
+    held = max(one.before, best) if one.trained else one.before
+    # A direction that the teacher does not have is no loss.
+    full = min(one.teacher, held)
+    return full, full - 1 >= LEAST_SPREAD and one.after - 1 < RANK * (full - 1)
+
+
 class Guards:
     """The guards of a stage; `before` are the records of the run's earlier warnings, across resumes."""
 
@@ -133,6 +143,7 @@ class Guards:
         # Number of consecutive checks that span an epoch; a single one proves nothing.
         self.needed = max(math.ceil(epoch / self.every), 2)
         self.warned: set[tuple[str, ...]] = {(one["guard"], one["stage"], one["about"]) for one in before}
+        self.measured: Measures | None = None
         self._heavy: dict[tuple[str, ...], list[float]] = {}
         self._best: dict[tuple[str, int, str], float] = {}
         self._lost: dict[tuple[str, int, str], int] = {}
@@ -151,11 +162,21 @@ class Guards:
         self.checks = self.projects or (self.predicts and terms > 1)
 
     def due(self, clock: Clock) -> bool:
-        """Return whether a check is due before this step: projections are also checked before the first one."""
-        return self.checks and ((clock.stage_step + 1) % self.every == 0 or (self.projects and not clock.stage_step))
+        """Return whether a check is due before this step.
+
+        It is at equal distances, before a stage's last step, and before the first one where there are projections.
+        """
+        last = clock.stage_step + 1 == clock.stage_steps
+        return self.checks and (last or self._in_turn(clock))
+
+    def _in_turn(self, clock: Clock) -> bool:
+        return (clock.stage_step + 1) % self.every == 0 or (self.projects and not clock.stage_step)
 
     def check(self, plan: StepPlan, micro_batch: MicroBatch) -> list[GuardWarning]:
-        """Check gradients and projections on a micro-batch of the upcoming step."""
+        """Check gradients and projections on a micro-batch of the upcoming step; `measured` has what was found.
+
+        What a stage ends with is measured for the log. Warnings come from checks at equal distances only.
+        """
         step, clock = self.step, plan.clock
         few = few_of(micro_batch, EXAMPLES).to(step.accelerator.device)
         step.module.eval()
@@ -165,6 +186,9 @@ class Guards:
             found = measure(step, plan, few)
         finally:
             step.module.train()
+        self.measured = found
+        if not self._in_turn(clock):
+            return []
         return self._new([*self._shares(found, clock), *self._ranks(found, clock)])
 
     def check_score(self, metrics: object, clock: Clock, *, lr: float) -> list[GuardWarning]:
@@ -212,10 +236,7 @@ class Guards:
 
     def _shares(self, found: Measures, clock: Clock) -> Iterable[GuardWarning]:
         """Warn of terms that dominate the gradient: a single one, or all layer terms, which may share a weight."""
-        layers = sorted(name for name in found.shares if name not in _PREDICTIONS)
-        groups: dict[tuple[str, ...], float] = {(name,): share for name, share in found.shares.items()}
-        if len(layers) > 1 and not any(share > SHARE for share in found.shares.values()):
-            groups[tuple(layers)] = sum(found.shares[name] for name in layers)
+        groups = with_layers(found.shares, SHARE)
         self._heavy = {names: [*self._heavy.get(names, []), share] for names, share in groups.items() if share > SHARE}
         for names, shares in self._heavy.items():
             if len(shares) >= self.needed:
@@ -233,13 +254,8 @@ class Guards:
         """Warn of projections that lose rank."""
         for one in found.projections:
             key = (one.match, one.pair, one.side)
-            # A trained teacher map may collapse together with the student's, and with it the student's states. Where
-            # it is not trained, a student that begins at the mean of its target has lost nothing.
-            best = max(one.before, self._best.get(key, 1.0)) if one.trained else one.before
+            full, lost = lost_rank(one, self._best.get(key, 1.0))
             self._best[key] = max(one.after, self._best.get(key, 1.0))
-            # A direction that the teacher does not have is no loss.
-            full = min(one.teacher, best)
-            lost = full - 1 >= LEAST_SPREAD and one.after - 1 < RANK * (full - 1)
             self._lost[key] = self._lost.get(key, 0) + 1 if lost else 0
             if self._lost[key] >= 2:
                 weight = found.weights[one.match]

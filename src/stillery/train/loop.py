@@ -337,6 +337,9 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
     due = stage.due(clock)
     if stage.guards is not None and stage.guards.due(clock):
         progress = _warn(run, stage.guards.check(inputs.plan, inputs.micro_batches[0]), progress)
+        if stage.guards.measured is not None:
+            measured = stage.guards.measured.record()
+            run.write("guards", clock.step + 1, stage=inputs.plan.stage.name, epoch=clock.epoch + 1, **measured)
     rate = learning_rate(settings.lr, clock.stage_step, stage.span.length, settings.warmup)
     set_rate(stage.optimiser, rate)
     losses = stage.take(inputs, grad_norms=due.logs and settings.grad_norms)

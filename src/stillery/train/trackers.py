@@ -118,9 +118,9 @@ class Trackers:
                 part.write_text(json.dumps(asdict(state)) + "\n", encoding="utf-8")
 
     def write(self, event: str, step: int, numbers: Mapping[str, float]) -> None:
-        """Send the numbers of one event; warnings wait for the losses of their step, as steps must not go back."""
+        """Send the numbers of one event; those of guards wait for the losses of their step: steps must not go back."""
         self._held.append((step, event, {f"{event}/{name}": value for name, value in numbers.items()}))
-        if event != "warning":
+        if event not in ("warning", "guards"):
             self._send(step)
 
     def close(self) -> None:
