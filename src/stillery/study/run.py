@@ -16,6 +16,7 @@ from stillery.study.cells import PlannedCell, planned
 from stillery.study.claims import Claims, Pace
 from stillery.study.collect import Collected, Damaged, collect
 from stillery.study.folder import State, StudyFolder
+from stillery.study.kept import keep_tables
 from stillery.study.plan import Plan, read_plan
 from stillery.study.ray_workers import RayWorkers
 from stillery.study.render import as_markdown, write_tables
@@ -76,6 +77,7 @@ def run_study(
     chosen = only(cells, select)
     folder = StudyFolder(out)
     folder.begin(read, cells)
+    keep_tables(out, read, shown)
     if retry:
         for cell in chosen:
             folder.retry(cell.name)

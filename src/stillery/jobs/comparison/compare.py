@@ -16,7 +16,7 @@ from stillery.evaluation.recorded import measures
 from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
 from stillery.jobs.comparison.result import Comparison, Difference
 
-__all__ = ["compare_models", "compare_runs"]
+__all__ = ["compare_models", "compare_runs", "with_teachers"]
 
 _ROUNDED = 0.01
 """Tolerance for the rounding of scores in metrics.json."""
@@ -39,7 +39,7 @@ def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: 
             if run.folder not in [one.folder for one in runs]:
                 runs.append(run)
     errors.raise_any()
-    models = named(_with_teachers(runs))
+    models = named(with_teachers(runs))
     if len(models) < 2:
         raise UserError(f"{places[0]} is one run, without a teacher scored beside it: name another run to compare")
     return compare_models(models, baseline=_place(baseline, models), metric=metric)
@@ -93,7 +93,7 @@ def _row(model: Model, metric: str) -> dict[str, Any]:
     }
 
 
-def _with_teachers(runs: Sequence[Model]) -> list[Model]:
+def with_teachers(runs: Sequence[Model]) -> list[Model]:
     """Return the runs preceded by their teachers, each once.
 
     A teacher that is given as a run keeps its own scores, unless they are on other examples than its students'.

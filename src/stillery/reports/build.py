@@ -1,0 +1,161 @@
+"""A report from the folders that were named: everything that it shows, before it is a page."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from stillery.errors import UserError
+from stillery.jobs.comparison.models import Model
+from stillery.reports.analyses import read_analyses
+from stillery.reports.content import Figure, Part
+from stillery.reports.curves import learning_curves, read_curves
+from stillery.reports.disagreements import Browser, browse
+from stillery.reports.reproduce import Command, commands_of_runs, commands_of_study, versions
+from stillery.reports.run_part import run_parts
+from stillery.reports.source import RunFiles, find_sources, read_runs
+from stillery.reports.study_source import StudyParts, read_study
+from stillery.reports.words import times
+
+__all__ = ["Report", "build"]
+
+_CURVES = (
+    "A line is a run. Loss terms are as they were weighed in: the loss is their sum. Choose methods in the legend; "
+    "their terms differ, so that only curves of one term can be compared."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Report:
+    """What a page shows.
+
+    Attributes:
+        title: its heading.
+        facts: what it is of, in a few words each.
+        parts: the tables and charts of models that are compared with each other.
+        browser: the examples on which students and teachers disagree.
+        analyses: figures of `stillery analyse`.
+        plans: the plans of studies, by title.
+        commands: what makes the numbers again.
+        versions: of the packages that wrote the report.
+        trained_with: of those that the runs were made with, where they say so.
+        failures: why cells of studies failed, by name.
+        left_out: files that could not be read.
+        progress: how far studies are that are not finished.
+    """
+
+    title: str
+    facts: Sequence[str]
+    parts: Sequence[Part]
+    browser: Browser
+    analyses: Sequence[Figure]
+    plans: Mapping[str, str]
+    commands: Sequence[Command]
+    versions: Mapping[str, str]
+    trained_with: Sequence[str] = ()
+    failures: Mapping[str, str] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+    progress: Sequence[str] = ()
+
+
+def build(places: Sequence[str], *, waiting: bool = False) -> Report:
+    """Read what is named and put it together; with `waiting` a study that has no finished run yet is fine."""
+    sources = find_sources(places)
+    studies = [read_study(path) for path in sources.studies]
+    runs, left_out = read_runs(sources.runs)
+    analyses, wrong = read_analyses(sources.analyses)
+    left_out += [*(line for one in studies for line in one.left_out), *wrong]
+    if not waiting and not runs and not analyses and not any(one.parts for one in studies):
+        _refuse(sources.studies, left_out)
+    parts, browsed, seen = list[Part](), list[tuple[str, RunFiles]](), list[RunFiles]()
+    share = sum(max(len(one.runs), 1) for one in studies) + 1
+    for one in studies:
+        for part, files in zip(one.parts, one.runs, strict=True):
+            named = [(f"{key[1]}, seed {key[2]}", key, run) for key, run in files]
+            tasks = list(dict.fromkeys(key[0] for key, _ in files))
+            many = len(tasks) > 1
+            figures = [
+                figure
+                for task in tasks
+                for figure in _curves(
+                    [(key[1], name, run) for name, key, run in named if key[0] == task],
+                    f"Learning curves: {task}" if many else "Learning curves", share * len(tasks),
+                )
+            ]  # fmt: skip
+            title = " · ".join(text for text in (one.title if len(studies) > 1 else "", part.title) if text)
+            parts.append(replace(part, title=title, figures=[*part.figures, *figures]))
+            browsed += [(f"{key[0]}: {name}" if many else name, run) for name, key, run in named]
+    if runs:
+        parts += _parts_of_runs(runs, share)
+        browsed += [(_name(run), RunFiles(Path(run.folder))) for run in runs]
+    seen = [run for _, run in browsed]
+    commands = [command for path in sources.studies for command in commands_of_study(path)]
+    commands += commands_of_runs([(_name(run), RunFiles(Path(run.place))) for run in runs])
+    return Report(
+        title=_title(studies, runs), facts=_facts(studies, runs, parts), parts=parts, browser=browse(browsed),
+        analyses=analyses, plans={one.title: one.plan for one in studies}, commands=commands, versions=versions(),
+        trained_with=_trained_with(seen), failures={name: why for one in studies for name, why in one.failures.items()},
+        left_out=left_out, progress=[line for one in studies for line in _progress(one)],
+    )  # fmt: skip
+
+
+def _refuse(studies: Sequence[Path], left_out: Sequence[str]) -> None:
+    lines = [f"{path}: no finished run in this study yet; go on with it, or follow it with --serve" for path in studies]
+    raise UserError(*(left_out or lines))
+
+
+def _name(run: Model) -> str:
+    return Path(run.folder).name
+
+
+def _parts_of_runs(runs: Sequence[Model], share: int) -> list[Part]:
+    parts = run_parts(runs)
+    named = [(_name(run), _name(run), RunFiles(Path(run.folder))) for run in runs]
+    figures = _curves(named, "Learning curves", share)
+    return [*parts[:-1], replace(parts[-1], figures=[*parts[-1].figures, *figures])]
+
+
+def _curves(runs: Sequence[tuple[str, str, RunFiles]], title: str, share: int) -> list[Figure]:
+    """Return the learning curves of runs: their colour's name, their own, and their files."""
+    curves = [
+        curve
+        for group, name, run in runs
+        if run.values.get("job") != "finetune"
+        for curve in read_curves(run.folder / "log.jsonl", group=group, run=name)
+    ]
+    charts, cut = learning_curves(curves, share=share)
+    return [Figure(title=title, caption=f"{_CURVES} {cut}".strip(), charts=charts)] if charts else []
+
+
+def _title(studies: Sequence[StudyParts], runs: Sequence[Model]) -> str:
+    if studies:
+        return " · ".join(one.title for one in studies)
+    if len(runs) == 1:
+        return _name(runs[0])
+    return f"{times(len(runs), 'run')} side by side" if runs else "Analyses"
+
+
+def _facts(studies: Sequence[StudyParts], runs: Sequence[Model], parts: Sequence[Part]) -> list[str]:
+    facts = [times(sum(one.done for one in studies) + len(runs), "finished run")]
+    if len(parts) > 1:
+        facts.append(times(len(parts), "table"))
+    return facts
+
+
+def _progress(one: StudyParts) -> list[str]:
+    if one.done == one.cells:
+        return []
+    counts = [f"{one.done} of {times(one.cells, 'cell')} finished"]
+    counts += [f"{one.running} running"] if one.running else []
+    counts += [f"{len(one.failures)} failed"] if one.failures else []
+    return [f"{', '.join(counts)}."]
+
+
+def _trained_with(runs: Sequence[RunFiles]) -> list[str]:
+    found: dict[str, None] = {}
+    for run in runs:
+        versions_of = run.metrics.get("versions")
+        if isinstance(versions_of, dict):
+            found[", ".join(f"{name} {value}" for name, value in versions_of.items())] = None
+    return list(found)

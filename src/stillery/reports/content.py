@@ -1,0 +1,128 @@
+"""What a report shows, before it is a page: points of charts, tables, figures, and the parts that hold them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Apart", "Cell", "Choice", "Column", "Figure", "Part", "Point", "Reading", "Table", "number"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Point:
+    """A model, or a method over its seeds, on one task.
+
+    Attributes:
+        name: what tables and charts call it.
+        how: how it was made, where the name does not say so.
+        task: the data it was scored on.
+        score: its score in percent, the mean over seeds.
+        low, high: the 95% interval of the score.
+        seeds: the score of each seed; a single run has one.
+        costs: `parameters`, `megabytes`, `latency_ms`, `texts_per_second`, `train_seconds`, `agreement`,
+            `peak_megabytes`, where known.
+        teacher: whether it is a teacher.
+        best: whether it is the best student or cannot be told from it.
+    """
+
+    name: str
+    task: str
+    score: float
+    how: str = ""
+    low: float | None = None
+    high: float | None = None
+    seeds: Mapping[str, float] = field(default_factory=dict)
+    costs: Mapping[str, float | None] = field(default_factory=dict)
+    teacher: bool = False
+    best: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Apart:
+    """A paired difference: the score of `name` minus that of `other`, with its 95% interval."""
+
+    name: str
+    other: str
+    value: float
+    low: float | None
+    high: float | None
+    clear: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class Column:
+    """A column of a table; `help` explains its heading."""
+
+    name: str
+    numeric: bool = True
+    help: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Cell:
+    """An entry of a table: its text, a smaller addition such as an interval, and what it is sorted by."""
+
+    text: str
+    more: str = ""
+    key: float | str | None = None
+    bold: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Table:
+    """A table; `tasks` offers its first column as a filter, and `search` a field to filter all rows by their text."""
+
+    title: str
+    columns: Sequence[Column]
+    rows: Sequence[Sequence[Cell]]
+    notes: Sequence[str] = ()
+    reading: str = ""
+    tasks: Sequence[str] = ()
+    search: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Choice:
+    """One of the charts of a figure, a Vega-Lite specification with its data."""
+
+    label: str
+    spec: Mapping[str, Any]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Figure:
+    """Charts under one heading: all side by side, or with `one_of` one at a time, chosen by its label."""
+
+    title: str
+    caption: str
+    charts: Sequence[Choice]
+    one_of: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """Sentences under a heading of their own."""
+
+    title: str
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Part:
+    """Models that are compared with each other: what is known of them, in sentences, tables and charts."""
+
+    title: str
+    sentences: Sequence[str]
+    tables: Sequence[Table]
+    figures: Sequence[Figure]
+    readings: Sequence[Reading] = ()
+
+
+def number(value: float | None, shape: str = "{:.1f}") -> Cell:
+    """Return the cell of a number; a dash where there is none.
+
+    >>> number(81.25).text, number(None).text
+    ('81.2', '-')
+    """
+    return Cell(text="-") if value is None else Cell(text=shape.format(value), key=value)

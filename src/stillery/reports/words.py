@@ -1,0 +1,66 @@
+"""Sentences of the summary: which model to take."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from stillery.reports.content import Point
+from stillery.study.sentences import listed
+
+__all__ = ["choice", "highest", "times"]
+
+_FEW = 6
+"""The largest number of names in a sentence."""
+
+
+def highest(points: Sequence[Point], metric: str) -> list[str]:
+    """Return a sentence about the student with the highest score, beside its teacher where that is known."""
+    students = [one for one in points if not one.teacher]
+    if not students:
+        return []
+    best = max(students, key=lambda one: (one.score, one.name))
+    between = "" if best.low is None or best.high is None else f" ({best.low:.1f} to {best.high:.1f})"
+    teachers = [one for one in points if one.teacher]
+    beside = f"; its teacher has {teachers[0].score:.1f}" if len(teachers) == 1 else ""
+    return [f"The highest {metric} of a student is that of {best.name}, {best.score:.1f}{between}{beside}."]
+
+
+def choice(points: Sequence[Point]) -> list[str]:
+    """Return which of the students that cannot be told from the best is the smallest, and which the fastest."""
+    best = [one for one in points if one.best and not one.teacher]
+    if len(best) < 2:
+        return []
+    lines = []
+    found = {
+        what: _least(best, cost) for cost, what in (("parameters", "smallest"), ("latency_ms", "fastest"))
+    }
+    smallest, fastest = found["smallest"], found["fastest"]
+    if smallest is not None:
+        lines.append(f"the smallest is {smallest.name} with {_millions(smallest)} parameters")
+    if fastest is not None:
+        lines.append(f"the fastest is {fastest.name} with {fastest.costs['latency_ms']:.1f} ms a text")
+    names = [one.name for one in best]
+    said = listed(names) if len(names) <= _FEW else f"{listed(names[:_FEW])} (and {len(names) - _FEW} more)"
+    told = f"Not told from the best, or it: {said}."
+    return [told, f"Of these {' and '.join(lines)}."] if lines else [told]
+
+
+def times(count: int, one: str, many: str | None = None) -> str:
+    """Return a count with its noun.
+
+    >>> times(1, "run"), times(3, "run"), times(2, "study", "studies")
+    ('1 run', '3 runs', '2 studies')
+    """
+    return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def _least(points: Sequence[Point], cost: str) -> Point | None:
+    """Return the model with the lowest cost, unless all have nearly the same."""
+    known = [(value, place) for place, one in enumerate(points) if (value := one.costs.get(cost))]
+    if len(known) < 2 or max(known)[0] < 1.05 * min(known)[0]:
+        return None
+    return points[min(known)[1]]
+
+
+def _millions(one: Point) -> str:
+    return f"{(one.costs['parameters'] or 0) / 1e6:.1f}M"
