@@ -11,7 +11,7 @@ Every function takes files or what is in memory: a DataFrame, a `datasets.Datase
 
 from __future__ import annotations
 
-from stillery.api.calls import compare, distill, evaluate, finetune, predict, score
+from stillery.api.calls import compare, distill, evaluate, finetune, predict, report, score
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["STOP", "compare", "distill", "evaluate", "finetune", "predict", "report", "score"]

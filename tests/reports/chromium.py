@@ -116,9 +116,10 @@ class Browser:
 
     def draw_all(self) -> None:
         """Scroll through the page until every chart is drawn."""
-        self.run("(async () => { for (const one of document.querySelectorAll('.chart')) { one.scrollIntoView();"
-                 " await new Promise((done) => setTimeout(done, 30)); } window.scrollTo(0, 0); })()")  # fmt: skip
-        self.until("[...document.querySelectorAll('.chart')].every((one) => one.dataset.state === 'drawn')", 40)
+        for place in range(self.run("document.querySelectorAll('.chart').length")):
+            self.run(f"document.querySelectorAll('.chart')[{place}].scrollIntoView()")
+            self.until(f"document.querySelectorAll('.chart')[{place}].dataset.state === 'drawn'")
+        self.run("window.scrollTo(0, 0)")
 
     def picture(self, file: Path, *, whole: bool = False) -> None:
         """Write a PNG of what is seen, or of the whole page."""

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stillery.api.options import COMPARE, DISTILL, EVALUATE, FINETUNE, PREDICT
+from stillery.api.options import COMPARE, DISTILL, EVALUATE, FINETUNE, PREDICT, REPORT
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
 from stillery.verbosity import Verbosity, verbosity_as
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from stillery.jobs.from_python import FromPython
     from stillery.jobs.result import Result
 
-__all__ = ["compare", "distill", "evaluate", "finetune", "predict", "score"]
+__all__ = ["compare", "distill", "evaluate", "finetune", "predict", "report", "score"]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -167,6 +167,25 @@ def compare(runs: Sequence[Any], **given: Any) -> Comparison:
         baseline=None if baseline is None else _run(baseline),
         metric=given.get("metric"),
     )
+
+
+@described(REPORT, "Path")
+@_saying
+def report(places: Any, **given: Any) -> Path:
+    """Write one HTML page of runs and studies, and return its path; no model is loaded.
+
+    It needs no network and opens from disk: scores with intervals, costs, learning curves, and the examples on which
+    teachers and students disagree.
+    """
+    from stillery.reports.write import write_report
+
+    _only_known(given, REPORT)
+    if isinstance(places, str | os.PathLike) or hasattr(places, "metrics"):
+        places = [places]
+    if not places:
+        raise UserError("places is empty: give finished runs, or folders of runs and studies")
+    out = Path(given.get("out") or "report.html")
+    return write_report([_run(one) for one in places], out, overwrite=bool(given.get("overwrite")))
 
 
 def _run(value: Any) -> str:

@@ -16,7 +16,7 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-__all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT"]
+__all__ = ["COMPARE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "REPORT"]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -149,6 +149,14 @@ COMPARE = options_of(
         name="metric", type="str | None", panel=Panel.FIRST,
         help="The metric to compare.  [default: the first, a task's official one]",
     ),
+)  # fmt: skip
+REPORT = options_of(
+    Option(
+        name="places", type="Sequence[Result | StrPath] | Result | StrPath", panel=Panel.FIRST, required=True,
+        positional=True, help="Finished runs, folders of runs and studies, .json files of analyses; one or several.",
+    ),
+    Option(name="out", type="StrPath", default="report.html", panel=Panel.FIRST, help="The page to write."),
+    _overwrite("Replace the page in out."), *_SAYING,
 )  # fmt: skip
 PREDICT = options_of(
     _MODEL,

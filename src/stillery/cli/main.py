@@ -21,6 +21,7 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
+from stillery.cli.report import report
 from stillery.cli.study import study
 from stillery.cli.tasks import tasks
 from stillery.cli.verbosity_options import saying
@@ -48,7 +49,7 @@ app = typer.Typer(
 )
 for panel, commands in (
     (Commands.TRAIN, (demo, finetune, distill, study, check)),
-    (Commands.USE, (evaluate, compare, predict)),
+    (Commands.USE, (evaluate, compare, report, predict)),
     (Commands.UNDERSTAND, (methods, pairs, layers)),
     (Commands.KEEPING, (cache,)),
 ):

@@ -44,7 +44,9 @@ def _figure(value: Any) -> Figure:
     if len(json.dumps(spec)) > _LARGEST:
         raise ValueError(f"its chart is larger than {_LARGEST / 1e6:g} MB")
     title = str(value["title"])
-    return Figure(title=title, caption=str(value["sentence"]), charts=[Choice(label="", spec={"description": title} | spec)])
+    return Figure(
+        title=title, caption=str(value["sentence"]), charts=[Choice(label="", spec={"description": title} | spec)]
+    )
 
 
 def _asks_for_more(value: Any) -> bool:

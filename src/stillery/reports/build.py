@@ -7,7 +7,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from stillery.errors import UserError
-from stillery.jobs.comparison.models import Model
+from stillery.jobs.comparison.models import Model, named
+from stillery.pictures.theme import PALETTE
 from stillery.reports.analyses import read_analyses
 from stillery.reports.content import Figure, Part
 from stillery.reports.curves import learning_curves, read_curves
@@ -17,12 +18,13 @@ from stillery.reports.run_part import run_parts
 from stillery.reports.source import RunFiles, find_sources, read_runs
 from stillery.reports.study_source import StudyParts, read_study
 from stillery.reports.words import times
+from stillery.study.results import Key
 
 __all__ = ["Report", "build"]
 
 _CURVES = (
-    "A line is a run. Loss terms are as they were weighed in: the loss is their sum. Choose methods in the legend; "
-    "their terms differ, so that only curves of one term can be compared."
+    "A line is a run, and a chart one quantity: the score of the dev split, the loss, and the terms it is made "
+    "of. Methods have different terms, so compare curves of one term. A click in a legend picks a method out."
 )
 
 
@@ -63,40 +65,31 @@ def build(places: Sequence[str], *, waiting: bool = False) -> Report:
     """Read what is named and put it together; with `waiting` a study that has no finished run yet is fine."""
     sources = find_sources(places)
     studies = [read_study(path) for path in sources.studies]
-    runs, left_out = read_runs(sources.runs)
+    found, left_out = read_runs(sources.runs)
+    runs = named(found)
     analyses, wrong = read_analyses(sources.analyses)
     left_out += [*(line for one in studies for line in one.left_out), *wrong]
     if not waiting and not runs and not analyses and not any(one.parts for one in studies):
         _refuse(sources.studies, left_out)
-    parts, browsed, seen = list[Part](), list[tuple[str, RunFiles]](), list[RunFiles]()
-    share = sum(max(len(one.runs), 1) for one in studies) + 1
+    share = sum(len(one.runs) for one in studies) + 1
+    parts, browsed = list[Part](), list[tuple[str, RunFiles]]()
     for one in studies:
         for part, files in zip(one.parts, one.runs, strict=True):
-            named = [(f"{key[1]}, seed {key[2]}", key, run) for key, run in files]
-            tasks = list(dict.fromkeys(key[0] for key, _ in files))
-            many = len(tasks) > 1
-            figures = [
-                figure
-                for task in tasks
-                for figure in _curves(
-                    [(key[1], name, run) for name, key, run in named if key[0] == task],
-                    f"Learning curves: {task}" if many else "Learning curves", share * len(tasks),
-                )
-            ]  # fmt: skip
             title = " · ".join(text for text in (one.title if len(studies) > 1 else "", part.title) if text)
+            figures = _curves_of_study(files, share)
             parts.append(replace(part, title=title, figures=[*part.figures, *figures]))
-            browsed += [(f"{key[0]}: {name}" if many else name, run) for name, key, run in named]
+            browsed += [(_said(key, files), run) for key, run in files]
     if runs:
         parts += _parts_of_runs(runs, share)
-        browsed += [(_name(run), RunFiles(Path(run.folder))) for run in runs]
-    seen = [run for _, run in browsed]
+        browsed += [(run.name, RunFiles(Path(run.folder))) for run in _best_first(runs)]
     commands = [command for path in sources.studies for command in commands_of_study(path)]
-    commands += commands_of_runs([(_name(run), RunFiles(Path(run.place))) for run in runs])
+    commands += commands_of_runs([(run.name, RunFiles(Path(run.place))) for run in runs])
     return Report(
         title=_title(studies, runs), facts=_facts(studies, runs, parts), parts=parts, browser=browse(browsed),
         analyses=analyses, plans={one.title: one.plan for one in studies}, commands=commands, versions=versions(),
-        trained_with=_trained_with(seen), failures={name: why for one in studies for name, why in one.failures.items()},
-        left_out=left_out, progress=[line for one in studies for line in _progress(one)],
+        trained_with=_trained_with([run for _, run in browsed]), left_out=left_out,
+        failures={name: why for one in studies for name, why in one.failures.items()},
+        progress=[line for one in studies for line in _progress(one)],
     )  # fmt: skip
 
 
@@ -105,15 +98,36 @@ def _refuse(studies: Sequence[Path], left_out: Sequence[str]) -> None:
     raise UserError(*(left_out or lines))
 
 
-def _name(run: Model) -> str:
-    return Path(run.folder).name
+def _said(key: Key, files: Sequence[tuple[Key, RunFiles]]) -> str:
+    """Return what a cell is called: its task where there are several, its row and its seed."""
+    task = f"{key[0]}: " if len({one[0] for one, _ in files}) > 1 else ""
+    return f"{task}{key[1]}, seed {key[2]}"
+
+
+def _curves_of_study(files: Sequence[tuple[Key, RunFiles]], share: int) -> list[Figure]:
+    """Return the learning curves of each task."""
+    tasks = list(dict.fromkeys(key[0] for key, _ in files))
+    found = []
+    for task in tasks:
+        title = f"Learning curves: {task}" if len(tasks) > 1 else "Learning curves"
+        runs = [(key[1], f"{key[1]}, seed {key[2]}", run) for key, run in files if key[0] == task]
+        found += _curves(runs, title, share * len(tasks))
+    return found
+
+
+def _best_first(runs: Sequence[Model]) -> list[Model]:
+    return sorted(runs, key=lambda run: -next(iter(run.scores["metrics"].values()), 0.0))
 
 
 def _parts_of_runs(runs: Sequence[Model], share: int) -> list[Part]:
-    parts = run_parts(runs)
-    named = [(_name(run), _name(run), RunFiles(Path(run.folder))) for run in runs]
-    figures = _curves(named, "Learning curves", share)
-    return [*parts[:-1], replace(parts[-1], figures=[*parts[-1].figures, *figures])]
+    """Return the parts of runs with their learning curves, of which the best runs have the first colours."""
+    found = []
+    for part, some in (parts := run_parts(runs)):
+        grouped = len(some) > len(PALETTE)
+        files = [(run.how if grouped else run.name, run.name, RunFiles(Path(run.folder))) for run in _best_first(some)]
+        figures = _curves(files, "Learning curves", share * len(parts))
+        found.append(replace(part, figures=[*part.figures, *figures]))
+    return found
 
 
 def _curves(runs: Sequence[tuple[str, str, RunFiles]], title: str, share: int) -> list[Figure]:
@@ -125,14 +139,14 @@ def _curves(runs: Sequence[tuple[str, str, RunFiles]], title: str, share: int) -
         for curve in read_curves(run.folder / "log.jsonl", group=group, run=name)
     ]
     charts, cut = learning_curves(curves, share=share)
-    return [Figure(title=title, caption=f"{_CURVES} {cut}".strip(), charts=charts)] if charts else []
+    return [Figure(title=title, short="Curves", caption=f"{_CURVES} {cut}".strip(), charts=charts)] if charts else []
 
 
 def _title(studies: Sequence[StudyParts], runs: Sequence[Model]) -> str:
     if studies:
         return " · ".join(one.title for one in studies)
     if len(runs) == 1:
-        return _name(runs[0])
+        return runs[0].name
     return f"{times(len(runs), 'run')} side by side" if runs else "Analyses"
 
 

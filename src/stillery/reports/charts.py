@@ -23,7 +23,8 @@ _ROW_HEIGHT = 26
 def front(points: Sequence[Point], cost: str) -> list[Point]:
     """Return the Pareto front: the models that no other one beats in score at the same cost or a lower one.
 
-    >>> made = [Point(name=n, task="t", score=s, costs={"mb": c}) for n, s, c in (("a", 9, 3), ("b", 8, 3), ("c", 7, 1))]
+    >>> rows = (("a", 9, 3), ("b", 8, 3), ("c", 7, 1))
+    >>> made = [Point(name=name, task="t", score=score, costs={"mb": cost}) for name, score, cost in rows]
     >>> [one.name for one in front(made, "mb")]
     ['c', 'a']
     """
@@ -41,19 +42,29 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
     known = [one for one in points if one.costs.get(cost)]
     if len(known) < 2:
         return None
+    dearest = max(one.costs[cost] or 0.0 for one in known)
     rows = [
-        _row(one) | {"cost": _digits(one.costs[cost]), "what": _what(one, best), "label": one.name if one in best else ""}
+        _row(one)
+        | {
+            "cost": _digits(one.costs[cost]),
+            "what": _what(one, best),
+            "label": one.name if one in best else "",
+            "last": one.costs[cost] == dearest,
+        }
         for one in known
     ]
     line = [{"cost": _digits(one.costs[cost]), "score": _digits(one.score)} for one in best]
-    x = {"field": "cost", "type": "quantitative", "title": title, "scale": {"zero": False, "padding": 24, "nice": True}}
+    x = {"field": "cost", "type": "quantitative", "title": title, "scale": {"zero": False, "padding": 24},
+         "axis": {"tickCount": 6}}  # fmt: skip
     y = {"field": "score", "type": "quantitative", "title": metric, "scale": {"zero": False, "padding": 14}}
     kinds = ["teacher", "on the front", "beaten at its cost"]
     colour = {
         "field": "what", "type": "nominal", "title": None, "scale": {"domain": kinds, "range": [_ORANGE, _BLUE, _GREY]},
-        "legend": {"orient": "top", "symbolLimit": 3},
+        "legend": {"orient": "top", "symbolOpacity": 1},
     }  # fmt: skip
-    shape = {"field": "what", "type": "nominal", "scale": {"domain": kinds, "range": ["diamond", "circle", "square"]}}
+    shape = {**colour, "scale": {"domain": kinds, "range": ["diamond", "circle", "square"]}}
+    # What is drawn last lies on top.
+    rows.sort(key=lambda row: row["what"] == kinds[1])
     return {
         "description": f"{metric} against {title}. On the Pareto front: {', '.join(one.name for one in best)}.",
         "width": "container",
@@ -73,13 +84,18 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
             },
             {
                 "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
-                "encoding": {"x": x, "y": y, "color": colour, "shape": {**shape, "title": None, "legend": colour["legend"]},
+                "encoding": {"x": x, "y": y, "color": colour, "shape": shape,
                              "tooltip": _tips(("cost", title), metric=metric)},
             },
-            {
-                "mark": {"type": "text", "align": "left", "dx": 9, "dy": -9, "limit": 150, "fontSize": 11},
-                "encoding": {"x": x, "y": y, "text": {"field": "label"}},
-            },
+            # The name of the last one stands on its left, where there is room.
+            *(
+                {
+                    "transform": [{"filter": {"field": "last", "equal": last}}],
+                    "mark": {"type": "text", "align": align, "dx": dx, "dy": -9, "limit": 150, "fontSize": 11},
+                    "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+                }
+                for last, align, dx in ((False, "left", 9), (True, "right", -9))
+            ),
         ],
     }  # fmt: skip
 
@@ -102,7 +118,7 @@ def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
         "description": f"{metric} of every seed, with means and 95% intervals. "
         + "; ".join(f"{one.name} {one.score:.1f}" for one in shown),
         "width": "container",
-        "height": {"step": _ROW_HEIGHT},
+        "height": _ROW_HEIGHT * len(shown),
         "data": {"values": rows},
         "layer": [
             {
@@ -126,7 +142,7 @@ def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
 
 
 def differences(apart: Sequence[Apart], metric: str) -> Spec:
-    """Paired differences from a baseline with their intervals; those that cannot be told from zero are grey diamonds."""
+    """Paired differences from a baseline with their intervals; grey diamonds cannot be told from zero."""
     other, shown = apart[0].other, sorted(apart, key=lambda one: -one.value)[:MOST]
     yes, no = "told from zero", "not told from zero"
     rows = [
@@ -143,7 +159,7 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
         "description": f"{metric} minus that of {other}, with 95% intervals. "
         + "; ".join(f"{one.name} {one.value:+.1f}, {yes if one.clear else no}" for one in shown),
         "width": "container",
-        "height": {"step": _ROW_HEIGHT},
+        "height": _ROW_HEIGHT * len(shown),
         "data": {"values": rows},
         "layer": [
             {"data": {"values": [{"zero": 0}]}, "mark": {"type": "rule", "strokeDash": [3, 3]},
@@ -164,21 +180,30 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
     }  # fmt: skip
 
 
-def costs(points: Sequence[Point], cost: str, title: str) -> Spec | None:
-    """A cost of every model as bars; None where it is not known of any."""
+def costs(points: Sequence[Point], cost: str, title: str, per: float = 1) -> Spec | None:
+    """A cost of every model as bars, in units of `per`; None where it is not known of any."""
     known = [one for one in points if one.costs.get(cost)][:MOST]
     if not known:
         return None
     rows = [
-        {"name": one.name, "value": _digits(one.costs[cost]), "kind": "teacher" if one.teacher else "student"}
+        {
+            "name": one.name,
+            "value": _digits((one.costs[cost] or 0.0) / per),
+            "kind": "teacher" if one.teacher else "student",
+        }
         for one in known
     ]
     y = _rows_axis([one.name for one in known])
-    x = {"field": "value", "type": "quantitative", "title": title, "axis": {"tickCount": 4}}
+    most = max(one.costs[cost] or 0.0 for one in known) / per
+    x = {
+        "field": "value", "type": "quantitative", "title": title, "axis": {"tickCount": 4},
+        # Room for the number at the end of the longest bar.
+        "scale": {"domain": [0, most * 1.18], "nice": False},
+    }  # fmt: skip
     return {
         "description": f"{title}. " + "; ".join(f"{row['name']} {row['value']:g}" for row in rows),
         "width": "container",
-        "height": {"step": _ROW_HEIGHT},
+        "height": _ROW_HEIGHT * len(known),
         "data": {"values": rows},
         "layer": [
             {
@@ -189,7 +214,7 @@ def costs(points: Sequence[Point], cost: str, title: str) -> Spec | None:
             },
             {
                 "mark": {"type": "text", "align": "left", "dx": 5, "fontSize": 11},
-                "encoding": {"y": y, "x": x, "text": {"field": "value", "type": "quantitative", "format": ",.3~s"}},
+                "encoding": {"y": y, "x": x, "text": {"field": "value", "type": "quantitative", "format": ",.3~r"}},
             },
         ],
     }  # fmt: skip
@@ -211,7 +236,7 @@ def spreads(rows: Sequence[Row]) -> Spec:
         "description": "Spread over layer strategies. "
         + "; ".join(f"{row['task']} {row['value']:.1f} points" for row in rows),
         "width": "container",
-        "height": {"step": _ROW_HEIGHT + 12},
+        "height": (_ROW_HEIGHT + 12) * len(rows),
         "layer": [
             {
                 "data": {"values": noise},

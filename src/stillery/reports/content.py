@@ -40,7 +40,10 @@ class Point:
 
 @dataclass(frozen=True, kw_only=True)
 class Apart:
-    """A paired difference: the score of `name` minus that of `other`, with its 95% interval."""
+    """A paired difference: the score of `name` minus that of `other`, with its 95% interval.
+
+    It is `clear` if it can be told from zero; `p` is adjusted, where there is one.
+    """
 
     name: str
     other: str
@@ -48,6 +51,7 @@ class Apart:
     low: float | None
     high: float | None
     clear: bool
+    p: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,12 +96,16 @@ class Choice:
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Charts under one heading: all side by side, or with `one_of` one at a time, chosen by its label."""
+    """Charts under one heading: all side by side, or with `one_of` one at a time, chosen by its label.
+
+    `short` is its title in the table of contents.
+    """
 
     title: str
     caption: str
     charts: Sequence[Choice]
     one_of: bool = False
+    short: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,7 +33,7 @@ class Curve:
 
 
 def read_curves(log: Path, *, group: str, run: str) -> list[Curve]:
-    """Return the curves in a run's `log.jsonl`; lines that cannot be read are left out, as a killed process leaves one."""
+    """Return the curves in a run's `log.jsonl`; a line that a killed process was writing is left out."""
     found: dict[str, list[tuple[int, float]]] = {}
     try:
         lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
@@ -63,14 +63,14 @@ def _values(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
 
 
 def learning_curves(curves: Sequence[Curve], *, share: int = 1) -> tuple[list[Choice], str]:
-    """Return a chart for each quantity, and a sentence about what was left out; colours are by group.
+    """Return a chart for each quantity, and a sentence about what was left out; colours are by group, the best first.
 
     A page with several sets of curves gives each its `share` of the points that it has room for.
     """
     groups = list(dict.fromkeys(one.group for one in curves))
     said = ""
     if len(groups) > _GROUPS:
-        said = f"Shown are the first {_GROUPS} of {len(groups)} in the order of the table."
+        said = f"Shown are the best {_GROUPS} of {len(groups)}."
         groups = groups[:_GROUPS]
     shown = [one for one in curves if one.group in groups and len(one.points) > 1]
     room = max(_FEWEST, min(_MOST, _ROOM // share // max(len(shown), 1)))
@@ -105,7 +105,7 @@ def _chart(term: str, curves: Sequence[Curve], groups: Sequence[str], room: int)
             "y": {"field": "value", "type": "quantitative", "title": None, "scale": {"zero": False}},
             "color": {
                 "field": "group", "type": "nominal", "title": None, "scale": {"domain": list(groups)},
-                "legend": {"orient": "bottom", "columns": 2, "labelLimit": 150},
+                "legend": {"orient": "bottom"},
             },
             "detail": {"field": "run", "type": "nominal"},
             "opacity": {"condition": {"param": "picked", "value": 0.85}, "value": 0.1},

@@ -29,7 +29,7 @@ _COLUMNS = {
 
 @dataclass
 class Browser:
-    """The examples of all students: `runs` are those that can be chosen, `rows` refer to `texts` and `answers` by place.
+    """The examples of all students. `runs` are those that can be chosen; `rows` give places in `texts` and `answers`.
 
     A row is: run, text, right answer, teacher's, student's, and how sure each of the two is of its own (None without
     probabilities).
@@ -62,8 +62,8 @@ def browse(runs: Sequence[tuple[str, RunFiles]]) -> Browser:
     cut = [one for one in found.runs if one["shown"] < one["differ"]]
     if cut:
         found.notes.append(
-            f"At most {most} examples of a student are embedded in this page, those first of which teacher and student "
-            f"are surest; {sum(one['differ'] - one['shown'] for one in cut):,} more are in the runs' predictions.parquet."
+            f"At most {most} examples of a student are in this page, first those of which teacher and student are "
+            f"surest; {sum(one['differ'] - one['shown'] for one in cut):,} more are in the runs' predictions.parquet."
         )
     found.texts, found.answers = list(places["texts"]), list(places["answers"])
     return found

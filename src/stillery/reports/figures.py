@@ -12,7 +12,7 @@ __all__ = ["COSTS", "cost_figure", "difference_figure", "pareto_figure", "seed_f
 COSTS = {
     "train_seconds": "training, seconds",
     "megabytes": "size on disk, MB",
-    "parameters": "parameters",
+    "parameters": "parameters, millions",
     "latency_ms": "latency per text, ms",
     "texts_per_second": "texts generated per second",
     "peak_megabytes": "peak memory while training, MB",
@@ -39,12 +39,13 @@ def pareto_figure(tasks: Tasks) -> list[Figure]:
                 "The dashed line is the Pareto front: no other model has a higher score at that cost or a lower one. "
                 "Bars are 95% intervals; points whose bars overlap may change places with other examples or seeds."
             )
-            found.append(Figure(title=_named("Score against size and latency", task, tasks), caption=caption, charts=made))
+            title = _named("Score against size and latency", task, tasks)
+            found.append(Figure(title=title, short="Size and latency", caption=caption, charts=made))
     return found
 
 
-def seed_figure(tasks: Tasks, caption: str) -> list[Figure]:
-    """Every seed as a dot; several tasks are chosen from."""
+def seed_figure(tasks: Tasks, caption: str, *, title: str = "Every seed") -> list[Figure]:
+    """Every seed, or run, as a dot; several tasks are chosen from."""
     made = [
         Choice(label=task or metric, spec=charts.seeds_and_means(_sorted(points), metric))
         for task, (metric, points) in tasks.items()
@@ -52,7 +53,11 @@ def seed_figure(tasks: Tasks, caption: str) -> list[Figure]:
     ]
     cut = any(len(points) > charts.MOST for _, points in tasks.values())
     said = f"{caption} {_CUT}" if cut else caption
-    return [Figure(title="Every seed", caption=said, charts=made, one_of=True)] if made else []
+    return (
+        [Figure(title=title, short=title.split()[-1].capitalize() + "s", caption=said, charts=made, one_of=True)]
+        if made
+        else []
+    )
 
 
 def difference_figure(apart: Mapping[str, Sequence[Apart]], metrics: Mapping[str, str], caption: str) -> list[Figure]:
@@ -60,7 +65,11 @@ def difference_figure(apart: Mapping[str, Sequence[Apart]], metrics: Mapping[str
     made = [Choice(label=label, spec=charts.differences(some, metrics[label])) for label, some in apart.items() if some]
     cut = any(len(some) > charts.MOST for some in apart.values())
     said = f"{caption} {_CUT}" if cut else caption
-    return [Figure(title="Paired differences", caption=said, charts=made, one_of=True)] if made else []
+    return (
+        [Figure(title="Paired differences", short="Differences", caption=said, charts=made, one_of=True)]
+        if made
+        else []
+    )
 
 
 def cost_figure(tasks: Tasks) -> list[Figure]:
@@ -70,14 +79,15 @@ def cost_figure(tasks: Tasks) -> list[Figure]:
         made = [
             Choice(label=title, spec=spec)
             for cost, title in COSTS.items()
-            if (spec := charts.costs(points, cost, title)) is not None
+            if (spec := charts.costs(points, cost, title, 1e6 if cost == "parameters" else 1)) is not None
         ]
         if made:
             caption = (
                 "Latency: median per text, batch 1, one thread, on the machine of the run; training: seconds of the "
                 "run itself, without its teacher's. Machines that did other things meanwhile blur both."
             )
-            found.append(Figure(title=_named("What they cost", task, tasks), caption=caption, charts=made))
+            title = _named("What they cost", task, tasks)
+            found.append(Figure(title=title, short="Costs", caption=caption, charts=made))
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import asdict
 from functools import cache
 from importlib.resources import files
@@ -16,7 +16,7 @@ from markupsafe import Markup
 
 from stillery.pictures.theme import SCHEMA, config
 from stillery.reports.build import Report
-from stillery.reports.content import Figure, Part
+from stillery.reports.content import Figure
 
 __all__ = ["as_json", "main_of", "page"]
 
@@ -36,7 +36,7 @@ def page(report: Report, *, served: bool = False) -> str:
         "base-uri 'none'",
         "form-action 'none'",
     ]
-    return _template("page.html").render(
+    text: str = _template("page.html").render(
         title=report.title,
         policy="; ".join(policy),
         style=Markup(style),
@@ -44,6 +44,7 @@ def page(report: Report, *, served: bool = False) -> str:
         main=Markup(main_of(report)),
         served=served,
     )
+    return text
 
 
 def main_of(report: Report) -> str:
@@ -55,9 +56,7 @@ def main_of(report: Report) -> str:
         figures.append([asdict(chart) for chart in figure.charts])
         return len(figures) - 1
 
-    body = _template("main.html").render(
-        report=report, add=add, contents=_contents(report), sections=_sections, anchor=_anchor
-    )
+    body = _template("main.html").render(report=report, add=add, contents=_contents(report), anchor=_anchor)
     data = {
         "schema": SCHEMA,
         "light": config(),
@@ -69,10 +68,10 @@ def main_of(report: Report) -> str:
 
 
 def as_json(value: Any) -> Markup:
-    """Return JSON that can stand in a script element: nothing in it ends the element or the line.
+    r"""Return JSON that can stand in a script element: nothing in it ends the element or the line.
 
     >>> print(as_json({"text": "</script><!--"}))
-    {"text":"\\u003c/script\\u003e\\u003c!--"}
+    {"text":"\u003c/script\u003e\u003c!--"}
     """
     text = json.dumps(value, separators=(",", ":"), allow_nan=False, ensure_ascii=False)
     for character in "<>&\u2028\u2029":
@@ -87,17 +86,13 @@ def _contents(report: Report) -> list[tuple[str, str]]:
         if len(report.parts) > 1:
             found.append((_anchor(place, 0), part.title or f"Table {place + 1}"))
         else:
-            found += [(_anchor(place, number), title) for number, (title, _) in enumerate(_sections(part))]
+            found += [(_anchor(place, 0), "Results")]
+            found += [(_anchor(place, number + 1), one.short or one.title) for number, one in enumerate(part.figures)]
     if report.browser:
         found.append(("disagreements", "Disagreements"))
     if report.analyses:
         found.append(("analyses", "Analyses"))
     return [*found, ("again", "Make it again")]
-
-
-def _sections(part: Part) -> list[tuple[str, Sequence[Figure]]]:
-    """Return the headings under a part: its tables, then each figure."""
-    return [("Results", ()), *((figure.title, (figure,)) for figure in part.figures)]
 
 
 def _anchor(part: int, section: int) -> str:

@@ -14,7 +14,13 @@ from stillery.reports.content import Apart, Cell, Column, Part, Point, Table, nu
 from stillery.reports.figures import cost_figure, difference_figure, pareto_figure, seed_figure
 from stillery.reports.words import choice, highest
 
-__all__ = ["run_parts"]
+__all__ = ["MARKS", "difference", "run_parts", "scored"]
+
+HIGHER, LOWER = "▲", "▼"
+MARKS = (
+    f"{HIGHER} {LOWER}: told from the baseline. Without a mark a difference may be chance, which does not show that "
+    "two are alike."
+)
 
 _CAPTION = (
     "A model minus the baseline on the same examples; bars are 95% intervals of a paired bootstrap over the examples. "
@@ -22,13 +28,13 @@ _CAPTION = (
 )
 
 
-def run_parts(runs: Sequence[Model]) -> list[Part]:
-    """Return a part for each set of runs that were scored on the same examples."""
+def run_parts(runs: Sequence[Model]) -> list[tuple[Part, list[Model]]]:
+    """Return a part for each set of runs that were scored on the same examples, and the runs it is of."""
     groups: dict[tuple[str, ...], list[Model]] = {}
     for run in runs:
         ids = hashlib.blake2b("\0".join(sorted(run.recorded.ids.to_pylist())).encode(), digest_size=8).hexdigest()
         groups.setdefault((run.recorded.does, run.scored_on, ids), []).append(run)
-    return [_part(some) for some in groups.values()]
+    return [(_part(some), some) for some in groups.values()]
 
 
 def _part(runs: Sequence[Model]) -> Part:
@@ -53,7 +59,7 @@ def _part(runs: Sequence[Model]) -> Part:
         sentences=sentences,
         tables=[_table(rows, metric, apart, best, found)],
         figures=[
-            *pareto_figure(tasks), *seed_figure(tasks, seen),
+            *pareto_figure(tasks), *seed_figure(tasks, seen, title="Every run"),
             *difference_figure({f"minus {label}": apart}, {f"minus {label}": metric}, _CAPTION), *cost_figure(tasks),
         ],
     )  # fmt: skip
@@ -80,7 +86,9 @@ def _best(models: Sequence[Model], rows: Sequence[Mapping[str, Any]], found: Com
     if not places or found is None or not found.differences:
         return set()
     top = max(places, key=lambda place: (rows[place]["value"], rows[place]["name"]))
-    against = found if found.baseline == rows[top]["name"] else compare_models(models, baseline=top, metric=found.metric)
+    against = (
+        found if found.baseline == rows[top]["name"] else compare_models(models, baseline=top, metric=found.metric)
+    )
     apart = {one.model for one in against.differences if one.is_clear}
     return {rows[place]["folder"] for place in places if rows[place]["name"] not in apart}
 
@@ -122,12 +130,12 @@ def _table(
         Column(name="made by", numeric=False),
         Column(name=metric, help="95% interval over the examples; bold: not told from the best student"),
         *([Column(name=f"minus {baseline}", help="95% interval of a paired bootstrap")] if apart else []),
-        Column(name="agreement", help="how often it gives its teacher's answer, in percent"),
+        Column(name="agreement, %", help="how often it gives its teacher's answer"),
         Column(name="layers"),
-        Column(name="parameters", help="in millions"),
+        Column(name="params, M", help="parameters in millions"),
         Column(name="MB", help="size of the weights on disk"),
         Column(name="texts/s" if generates else "ms/text", help="on the machine of the run"),
-        Column(name="training", help="seconds"),
+        Column(name="training, s"),
     ]
     filled = []
     for row in rows:
@@ -136,7 +144,7 @@ def _table(
             Cell(text=row["name"], key=row["name"]),
             Cell(text=row["how"] or "-", key=row["how"]),
             scored(row["value"], row["interval"], bold=row["folder"] in best),
-            *([difference(one)] if apart else []),
+            *([Cell(text="baseline") if row["name"] == baseline else difference(one)] if apart else []),
             number(row["agreement"]),
             Cell(text=str(row["layers"] or "-"), key=row["layers"] if isinstance(row["layers"], int) else None),
             number(None if row["parameters"] is None else row["parameters"] / 1e6),
@@ -146,6 +154,7 @@ def _table(
         ]
         filled.append(cells)
     notes = ["Bold: the student with the highest score and all that cannot be told from it."] if best else []
+    notes += [MARKS] if apart else []
     return Table(title="Results", columns=columns, rows=filled, notes=notes, search=True)
 
 
@@ -158,9 +167,10 @@ def scored(value: float | None, between: Any, *, bold: bool = False) -> Cell:
 
 
 def difference(one: Apart | None) -> Cell:
-    """Return the cell of a paired difference; one that cannot be told from zero says so."""
+    """Return the cell of a paired difference; one that is told from zero is marked."""
     if one is None:
         return Cell(text="-")
     between = "" if one.low is None else f"{one.low:+.1f} to {one.high:+.1f}"
-    more = between if one.clear else f"{between}, not told".removeprefix(", ")
-    return Cell(text=f"{one.value:+.1f}", more=more, key=one.value)
+    p = "" if one.p is None else f", p {'<0.001' if one.p < 0.001 else f'{one.p:.3f}'}"
+    mark = f" {HIGHER if one.value > 0 else LOWER}" if one.clear else ""
+    return Cell(text=f"{one.value:+.1f}{mark}", more=f"{between}{p}", key=one.value)

@@ -9,7 +9,7 @@ from typing import Any
 from stillery.reports import charts
 from stillery.reports.content import Apart, Cell, Choice, Column, Figure, Part, Point, Reading, Table, number
 from stillery.reports.figures import COSTS, cost_figure, difference_figure, pareto_figure, seed_figure
-from stillery.reports.run_part import difference, scored
+from stillery.reports.run_part import MARKS, difference, scored
 from stillery.reports.words import choice, highest
 from stillery.study import tables as study_tables
 from stillery.study.compare import Comparison
@@ -97,12 +97,12 @@ def _table(found: Conclusions, tasks: Mapping[str, tuple[str, Sequence[Point]]])
     costs = [
         (cost, name, help_)
         for cost, name, help_ in (
-            ("agreement", "agreement", "how often it gives its teacher's answer, in percent"),
-            ("parameters", "parameters", "in millions"),
+            ("agreement", "agreement, %", "how often it gives its teacher's answer"),
+            ("parameters", "params, M", "parameters in millions"),
             ("megabytes", "MB", "size of the weights on disk"),
             ("latency_ms", "ms/text", "median, batch 1, one thread"),
             ("texts_per_second", "texts/s", "generated"),
-            ("train_seconds", "training", "seconds, mean over seeds"),
+            ("train_seconds", "training, s", "mean over seeds"),
         )
         if any(one.costs.get(cost) is not None for _, points in tasks.values() for one in points)
     ]
@@ -110,9 +110,13 @@ def _table(found: Conclusions, tasks: Mapping[str, tuple[str, Sequence[Point]]])
         *([Column(name="task", numeric=False)] if several else []),
         Column(name="method", numeric=False),
         *(Column(name=what, numeric=False) for what in terms),
-        Column(name=metrics.pop() if len(metrics) == 1 else "score", help="mean over seeds; bold: not told from the best"),
-        *(Column(name=f"minus {one}", help="95% interval of a bootstrap") for one in found.baselines),
-        *(Column(name="p", help=f"against {one}, by Holm's method") for one in found.baselines),
+        Column(
+            name=metrics.pop() if len(metrics) == 1 else "score", help="mean over seeds; bold: not told from the best"
+        ),
+        *(
+            Column(name=f"minus {one}", help="95% interval of a bootstrap; p by Holm's method")
+            for one in found.baselines
+        ),
         Column(name="seeds"),
         *(Column(name=name, help=help_) for _, name, help_ in costs),
     ]
@@ -127,10 +131,10 @@ def _table(found: Conclusions, tasks: Mapping[str, tuple[str, Sequence[Point]]])
             rows.append([*head, *_numbers(found, task, row, one), *(_cost(one, cost) for cost, _, _ in costs)])
     notes = [
         "Bold: the highest mean of a student and all that cannot be told from it.",
-        "“Not told” means that the difference may be chance, not that the two are alike.",
+        MARKS,
     ]
     return Table(
-        title="Methods, scores and costs", columns=columns, rows=rows, notes=notes, search=True,
+        title="Results", columns=columns, rows=rows, notes=notes, search=True,
         tasks=[task.task.name for task in found.tasks] if several else (),
     )  # fmt: skip
 
@@ -151,15 +155,8 @@ def _numbers(found: Conclusions, task: TaskConclusion, row: Row, one: Point | No
     return [
         scored(None if one is None else one.score, between, bold=one is not None and one.best),
         *(difference(None if pair is None else _apart(pair, found.level)) for pair in pairs),
-        *(_p(pair) for pair in pairs),
         Cell(text=runs, more=failed, key=len(summary.seeds)),
     ]
-
-
-def _p(pair: Comparison | None) -> Cell:
-    if pair is None or pair.adjusted is None:
-        return Cell(text="-")
-    return Cell(text="<0.001" if pair.adjusted < 0.001 else f"{pair.adjusted:.3f}", key=pair.adjusted)
 
 
 def _cost(one: Point | None, cost: str) -> Cell:
@@ -171,8 +168,9 @@ def _cost(one: Point | None, cost: str) -> Cell:
 
 def _apart(one: Comparison, level: float) -> Apart:
     return Apart(
-        name=one.row, other=one.other, value=one.value, low=one.low, high=one.high, clear=one.told_apart(level)
-    )
+        name=one.row, other=one.other, value=one.value, low=one.low, high=one.high, clear=one.told_apart(level),
+        p=one.adjusted,
+    )  # fmt: skip
 
 
 def _differences(found: Conclusions) -> list[Figure]:
@@ -203,7 +201,12 @@ def _spread(found: Conclusions) -> Figure:
         f"Points between the highest and the lowest mean of {', '.join(found.spreads[0].strategies)}, with its 95% "
         "interval; grey reaches to what seeds alone would hardly exceed."
     )
-    return Figure(title="Spread over layer strategies", caption=caption, charts=[Choice(label="", spec=charts.spreads(rows))])
+    return Figure(
+        title="Spread over layer strategies",
+        short="Spread",
+        caption=caption,
+        charts=[Choice(label="", spec=charts.spreads(rows))],
+    )
 
 
 def _shown(table: study_tables.Table) -> Table:

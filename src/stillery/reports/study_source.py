@@ -80,11 +80,15 @@ def read_study(path: Path, *, warn: bool = True) -> StudyParts:
         except Damaged as found:
             damaged |= found.cells
             folder = _Without(path, damaged)
-    left_out = [f"{path / 'cells' / name}: {why}; run the study again, which makes it again" for name, why in damaged.items()]
+    left_out = [
+        f"{path / 'cells' / name}: {why}; run the study again, which makes it again" for name, why in damaged.items()
+    ]
     for line in left_out if warn else ():
         say(f"warning: left out: {line}")
     names = [str(name) for name in json.loads((path / "cells.json").read_text(encoding="utf-8"))]
-    failures = {name: why for name in names if (why := folder.failure(name)) is not None and not finished(folder.run(name))}
+    failures = {
+        name: why for name in names if (why := folder.failure(name)) is not None and not finished(folder.run(name))
+    }
     claims = Claims(folder.claims, pace=Pace())
     there = {name for name in names if finished(folder.run(name)) and name not in damaged}
     return StudyParts(

@@ -31,18 +31,15 @@ def choice(points: Sequence[Point]) -> list[str]:
     if len(best) < 2:
         return []
     lines = []
-    found = {
-        what: _least(best, cost) for cost, what in (("parameters", "smallest"), ("latency_ms", "fastest"))
-    }
+    found = {what: _least(best, cost) for cost, what in (("parameters", "smallest"), ("latency_ms", "fastest"))}
     smallest, fastest = found["smallest"], found["fastest"]
     if smallest is not None:
         lines.append(f"the smallest is {smallest.name} with {_millions(smallest)} parameters")
     if fastest is not None:
         lines.append(f"the fastest is {fastest.name} with {fastest.costs['latency_ms']:.1f} ms a text")
     names = [one.name for one in best]
-    said = listed(names) if len(names) <= _FEW else f"{listed(names[:_FEW])} (and {len(names) - _FEW} more)"
-    told = f"Not told from the best, or it: {said}."
-    return [told, f"Of these {' and '.join(lines)}."] if lines else [told]
+    said = listed(names) if len(names) <= _FEW else f"{', '.join(names[:_FEW])} and {len(names) - _FEW} more"
+    return [f"Of the students that cannot be told from the best ({said}) {' and '.join(lines)}."] if lines else []
 
 
 def times(count: int, one: str, many: str | None = None) -> str:

@@ -59,13 +59,15 @@ def compare_models(models: Sequence[Model], *, baseline: int | None = None, metr
     # The teacher of an unlabelled run has no score: its agreement would be with itself.
     scored = [one for one in models if metric in one.scores["metrics"]]
     found = _measures(scored, base, metric)
-    differences = []
+    differences: list[Difference] = []
     if found:
         ours = dict(zip((one.folder for one in scored), found, strict=True))
-        for one in scored:
-            if one is not models[place]:
-                apart = paired.difference(ours[one.folder], ours[base.folder], len(ids))
-                differences.append(Difference(model=one.name, value=_4(apart[0]), interval=_pair(apart[1])))
+        others = [one for one in scored if one is not models[place]]
+        apart = paired.differences([ours[one.folder] for one in others], ours[base.folder], len(ids))
+        differences = [
+            Difference(model=one.name, value=_4(value), interval=_pair(between))
+            for one, (value, between) in zip(others, apart, strict=True)
+        ]
         models = [_with_interval(one, metric, ours.get(one.folder)) for one in models]
     note = None if found else f"{metric} does not follow from the predictions of these runs: no differences are shown."
     split = base.scores.get("split", base.scores.get("part"))
@@ -137,14 +139,16 @@ def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
 
 def _first_student(models: Sequence[Model]) -> int:
     """Return the index of the first model that has a teacher and is not itself a teacher; else 0."""
-    teachers = {one.folder for one in models if any(other.teacher and _is(one, other.teacher) for other in models)}
+    named = {place for one in models if one.teacher is not None for place in _places(one.teacher)}
+    teachers = {one.folder for one in models if one.folder in named}
     students = [place for place, one in enumerate(models) if one.teacher is not None and one.folder not in teachers]
     return next(iter(students), 0)
 
 
-def _is(model: Model, name: str) -> bool:
+def _places(name: str) -> tuple[str, ...]:
+    """Return the run folders that a teacher's name may stand for: itself, or the folder its model is in."""
     path = Path(name).expanduser().resolve()
-    return model.folder in (name, str(path), str(path.parent))
+    return name, str(path), str(path.parent)
 
 
 def _apart(one: Model, other: Model) -> str | None:

@@ -102,8 +102,7 @@
     const width = place.clientWidth;
     // Names beside rows get at most a third of a narrow screen.
     config.axisY = { ...config.axisY, labelLimit: Math.max(90, Math.min(260, width * 0.34)) };
-    config.legend = { ...config.legend, labelLimit: Math.max(120, width * 0.4) };
-    config.autosize = { type: "fit-x", contains: "padding" };
+    config.legend = { ...config.legend, labelLimit: Math.max(110, width * 0.3), columns: width < 480 ? 3 : 5 };
     place.dataset.state = "drawing";
     try {
       const made = await vegaEmbed(place, { $schema: data.schema, ...chart.spec }, {
