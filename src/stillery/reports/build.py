@@ -8,12 +8,13 @@ from pathlib import Path
 
 from stillery.errors import UserError
 from stillery.jobs.comparison.models import Model, named
+from stillery.jobs.footprint import versions
 from stillery.pictures.theme import PALETTE
 from stillery.reports.analyses import read_analyses
 from stillery.reports.content import Figure, Part
 from stillery.reports.curves import learning_curves, read_curves
 from stillery.reports.disagreements import Browser, browse
-from stillery.reports.reproduce import Command, commands_of_runs, commands_of_study, versions
+from stillery.reports.reproduce import Command, commands_of_runs, commands_of_study
 from stillery.reports.run_part import run_parts
 from stillery.reports.source import RunFiles, find_sources, read_runs
 from stillery.reports.study_source import StudyParts, read_study

@@ -110,7 +110,7 @@ def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
         for one in shown
         for seed, score in one.seeds.items()
     ]
-    x = {"field": "score", "type": "quantitative", "title": metric, "scale": {"zero": False}}
+    x = {"field": "score", "type": "quantitative", "title": metric, "scale": {"zero": False}, "axis": {"tickCount": 8}}
     y = _rows_axis(order)
     colour = {"field": "kind", "type": "nominal", "title": None, "legend": None,
               "scale": {"domain": ["student", "teacher"], "range": [_BLUE, _ORANGE]}}  # fmt: skip
@@ -150,7 +150,8 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
          "what": yes if one.clear else no}
         for one in shown
     ]  # fmt: skip
-    x = {"field": "value", "type": "quantitative", "title": f"{metric} minus that of {other}, in points"}
+    x = {"field": "value", "type": "quantitative", "title": f"{metric} minus that of {other}, in points",
+         "axis": {"tickCount": 8}}  # fmt: skip
     y = _rows_axis([one.name for one in shown])
     colour = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"},
               "scale": {"domain": [yes, no], "range": [_BLUE, _GREY]}}  # fmt: skip

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from stillery.errors import UserError
-from stillery.jobs.comparison.compare import compare_models, with_teachers
+from stillery.jobs.comparison.compare import compare_models, teachers_of, with_teachers
 from stillery.jobs.comparison.models import Model, named
 from stillery.jobs.comparison.result import Comparison
 from stillery.reports.content import Apart, Cell, Column, Part, Point, Table, number
@@ -47,8 +47,9 @@ def _part(runs: Sequence[Model]) -> Part:
         notes = [f"{line[0].upper()}{line[1:]}." for line in error.lines]
     rows = [_own_row(one) for one in models] if found is None else found.rows
     metric = str(rows[0]["metric"]) if found is None else found.metric
-    best = _best(models, rows, found)
-    points = [_point(row, runs[0].scored_on, row["folder"] in best) for row in rows if row["value"] is not None]
+    teachers = teachers_of(models)
+    best = _best(models, rows, teachers, found)
+    points = [_point(row, runs[0].scored_on, teachers, best) for row in rows if row["value"] is not None]
     apart = _apart(found)
     label = found.baseline if found is not None else ""
     tasks = {runs[0].scored_on: (metric, points)}
@@ -75,14 +76,11 @@ def _own_row(model: Model) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _best(models: Sequence[Model], rows: Sequence[Mapping[str, Any]], found: Comparison | None) -> set[str]:
+def _best(
+    models: Sequence[Model], rows: Sequence[Mapping[str, Any]], teachers: set[str], found: Comparison | None
+) -> set[str]:
     """Return the folders of the student with the highest score and of those that cannot be told from it."""
-    teachers = {one.teacher for one in models}
-    places = [
-        place
-        for place, row in enumerate(rows)
-        if row["value"] is not None and not _is_teacher(row, teachers, models[place])
-    ]
+    places = [place for place, row in enumerate(rows) if row["value"] is not None and row["folder"] not in teachers]
     if not places or found is None or not found.differences:
         return set()
     top = max(places, key=lambda place: (rows[place]["value"], rows[place]["name"]))
@@ -93,17 +91,21 @@ def _best(models: Sequence[Model], rows: Sequence[Mapping[str, Any]], found: Com
     return {rows[place]["folder"] for place in places if rows[place]["name"] not in apart}
 
 
-def _is_teacher(row: Mapping[str, Any], teachers: set[str | None], model: Model) -> bool:
-    return model.teacher is None or row["folder"] in teachers
-
-
-def _point(row: Mapping[str, Any], task: str, best: bool) -> Point:
+def _point(row: Mapping[str, Any], task: str, teachers: set[str], best: set[str]) -> Point:
     low, high = row["interval"] or (None, None)
-    known = ("parameters", "megabytes", "latency_ms", "texts_per_second", "train_seconds", "agreement")
+    known = (
+        "parameters",
+        "megabytes",
+        "latency_ms",
+        "texts_per_second",
+        "train_seconds",
+        "peak_megabytes",
+        "agreement",
+    )
     return Point(
         name=row["name"], how=row["how"], task=task, score=row["value"], low=low, high=high,
         seeds={"run": row["value"]}, costs={name: row.get(name) for name in known},
-        teacher="fine-tuned" in row["how"], best=best,
+        teacher=row["folder"] in teachers, best=row["folder"] in best,
     )  # fmt: skip
 
 

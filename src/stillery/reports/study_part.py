@@ -154,7 +154,12 @@ def _numbers(found: Conclusions, task: TaskConclusion, row: Row, one: Point | No
     ]
     return [
         scored(None if one is None else one.score, between, bold=one is not None and one.best),
-        *(difference(None if pair is None else _apart(pair, found.level)) for pair in pairs),
+        *(
+            Cell(text="baseline")
+            if baseline == row.name
+            else difference(None if pair is None else _apart(pair, found.level))
+            for baseline, pair in zip(found.baselines, pairs, strict=True)
+        ),
         Cell(text=runs, more=failed, key=len(summary.seeds)),
     ]
 
@@ -211,9 +216,11 @@ def _spread(found: Conclusions) -> Figure:
 
 def _shown(table: study_tables.Table) -> Table:
     """Return a table of the study's text report as one of the page."""
-    first, *rest = table.columns
-    columns = [Column(name=first, numeric=False), *(Column(name=name) for name in rest)]
     rows = [[Cell(text=one.text, key=_key(one.text), bold=one.bold) for one in row] for row in table.rows]
+    numeric = [
+        all(isinstance(cell.key, float) or cell.text == "-" for cell in cells) for cells in zip(*rows, strict=True)
+    ]
+    columns = [Column(name=name, numeric=is_number) for name, is_number in zip(table.columns, numeric, strict=True)]
     return Table(title=table.title, columns=columns, rows=rows, notes=table.notes, reading="")
 
 

@@ -16,7 +16,7 @@ from stillery.evaluation.recorded import measures
 from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
 from stillery.jobs.comparison.result import Comparison, Difference
 
-__all__ = ["compare_models", "compare_runs", "with_teachers"]
+__all__ = ["compare_models", "compare_runs", "teachers_of", "with_teachers"]
 
 _ROUNDED = 0.01
 """Tolerance for the rounding of scores in metrics.json."""
@@ -139,10 +139,15 @@ def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
 
 def _first_student(models: Sequence[Model]) -> int:
     """Return the index of the first model that has a teacher and is not itself a teacher; else 0."""
-    named = {place for one in models if one.teacher is not None for place in _places(one.teacher)}
-    teachers = {one.folder for one in models if one.folder in named}
+    teachers = teachers_of(models)
     students = [place for place, one in enumerate(models) if one.teacher is not None and one.folder not in teachers]
     return next(iter(students), 0)
+
+
+def teachers_of(models: Sequence[Model]) -> set[str]:
+    """Return the folders of those models that are the teacher of another one."""
+    named = {place for one in models if one.teacher is not None for place in _places(one.teacher)}
+    return {one.folder for one in models if one.folder in named}
 
 
 def _places(name: str) -> tuple[str, ...]:

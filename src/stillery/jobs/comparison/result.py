@@ -16,6 +16,10 @@ _FEW = 10
 """Minimum number of examples for conclusions: bootstrap resamples of fewer hardly differ from each other."""
 
 
+_MOST_NAMED = 12
+"""Maximum number of models that a sentence names; the table has all of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """The metric of a model minus that of the baseline, and its 95% interval by a paired bootstrap over examples."""
@@ -173,4 +177,6 @@ class Comparison:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > _MOST_NAMED:
+        return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

@@ -32,7 +32,9 @@
 
   // Tables
 
+  const ROWS = 40;
   const sortedBy = {};
+  const unfolded = new Set();
   const keyOf = (row, column) => {
     const cell = row.cells[column];
     if (cell.dataset.key === undefined) return null;
@@ -57,6 +59,7 @@
     });
     body.append(...rows.map(([, row]) => row));
     sortedBy[table.id] = [column, down];
+    table.dispatchEvent(new Event("sorted"));
   };
   const startTable = (table) => {
     [...table.tHead.rows[0].cells].forEach((head, column) => {
@@ -71,6 +74,7 @@
     if (!search) return;
     const task = find(`${table.id}-task`);
     const best = find(`${table.id}-best`);
+    const all = find(`${table.id}-all`);
     best.closest("label").hidden = !table.querySelector("tr[data-best]");
     const filter = () => {
       const words = search.value.toLowerCase().split(/\s+/).filter(Boolean);
@@ -80,12 +84,16 @@
         const hit = words.every((word) => text.includes(word))
           && (!task || !task.value || row.cells[0].textContent === task.value)
           && (!best.checked || row.hasAttribute("data-best"));
-        row.hidden = !hit;
         count += hit;
+        row.hidden = !hit || (count > ROWS && !unfolded.has(table.id));
       }
+      all.hidden = count <= ROWS || unfolded.has(table.id);
+      all.textContent = `Show all ${count} rows`;
       find(`${table.id}-count`).textContent = `${count} of ${table.tBodies[0].rows.length} rows`;
     };
     for (const input of [search, task, best]) if (input) input.addEventListener("input", filter);
+    all.addEventListener("click", () => { unfolded.add(table.id); filter(); });
+    table.addEventListener("sorted", filter);
     filter();
   };
 
