@@ -23,13 +23,13 @@ def make_run(
 ) -> None:  # fmt: skip
     """Write a finished student: `right` of its answers are right, its teacher's nine in ten.
 
-    With `texts` their table is written as the data, every row of which is in the test split.
+    With `texts` there is an example for each of them; `data` has to be where they are.
     """
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     count = len(texts) or examples
     gold = np.arange(count) % len(names)
-    columns: dict[str, Any] = {"id": [str(row) for row in range(count)], "label": [names[one] for one in gold]}
+    columns: dict[str, Any] = {"id": [str(row + 1) for row in range(count)], "label": [names[one] for one in gold]}
     scores = {}
     for prefix, share, drawn in (("", right, random), ("teacher_", 0.9, np.random.default_rng(7))):
         wrong = drawn.random(count) > share

@@ -39,9 +39,6 @@ def report(
 
         follow(places, port)
         return
-    from stillery.reports.write import check_report, write_report
+    from stillery.reports.write import write_report
 
-    out = Path("report.html") if out is None else out
-    check_report(out, overwrite=overwrite)
-    write_report(places, out, overwrite=overwrite)
-    print(out)
+    print(write_report(places, out or Path("report.html"), overwrite=overwrite))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.progress import say
 from stillery.reports.content import Choice, Figure
 
 __all__ = ["read_analyses"]
@@ -17,7 +16,7 @@ _LARGEST = 1_000_000
 
 
 def read_analyses(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
-    """Return the figures in files of analyses; files that are none are left out, with a warning that names them."""
+    """Return the figures in files of analyses, and why other files are left out."""
     found: list[Figure] = []
     left_out: list[str] = []
     for file in files:
@@ -26,8 +25,6 @@ def read_analyses(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
             left_out.append(f"{file}: not as stillery analyse writes it ({reason})")
-    for line in left_out:
-        say(f"warning: left out: {line}")
     return found, left_out
 
 

@@ -10,13 +10,15 @@ from stillery.errors import UserError
 from stillery.jobs.comparison.models import Model, named
 from stillery.jobs.footprint import versions
 from stillery.pictures.theme import PALETTE
+from stillery.progress import say
 from stillery.reports.analyses import read_analyses
 from stillery.reports.content import Figure, Part
 from stillery.reports.curves import learning_curves, read_curves
 from stillery.reports.disagreements import Browser, browse
+from stillery.reports.places import find_sources
 from stillery.reports.reproduce import Command, commands_of_runs, commands_of_study
 from stillery.reports.run_part import run_parts
-from stillery.reports.source import RunFiles, find_sources, read_runs
+from stillery.reports.source import RunFiles, read_runs
 from stillery.reports.study_source import StudyParts, read_study
 from stillery.reports.words import times
 from stillery.study.results import Key
@@ -63,7 +65,10 @@ class Report:
 
 
 def build(places: Sequence[str], *, waiting: bool = False) -> Report:
-    """Read what is named and put it together; with `waiting` a study that has no finished run yet is fine."""
+    """Read what is named and put it together; what cannot be read is left out, with a warning.
+
+    With `waiting` a study that has no finished run yet is fine.
+    """
     sources = find_sources(places)
     studies = [read_study(path) for path in sources.studies]
     found, left_out = read_runs(sources.runs)
@@ -72,6 +77,8 @@ def build(places: Sequence[str], *, waiting: bool = False) -> Report:
     left_out += [*(line for one in studies for line in one.left_out), *wrong]
     if not waiting and not runs and not analyses and not any(one.parts for one in studies):
         _refuse(sources.studies, left_out)
+    for line in left_out:
+        say(f"warning: left out: {line}")
     share = sum(len(one.runs) for one in studies) + 1
     parts, browsed = list[Part](), list[tuple[str, RunFiles]]()
     for one in studies:

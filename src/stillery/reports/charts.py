@@ -77,11 +77,13 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
                          "color": _BLUE, "opacity": 0.7},
                 "encoding": {"x": x, "y": y},
             },
-            {
-                "transform": [{"filter": "isValid(datum.low)"}],
-                "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55},
-                "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
-            },
+            *_where_known(
+                rows,
+                {
+                    "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55},
+                    "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+                },
+            ),
             {
                 "mark": {"type": "point", "filled": True, "size": 90, "opacity": 1},
                 "encoding": {"x": x, "y": y, "color": colour, "shape": shape,
@@ -95,6 +97,7 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
                     "encoding": {"x": x, "y": y, "text": {"field": "label"}},
                 }
                 for last, align, dx in ((False, "left", 9), (True, "right", -9))
+                if any(row["last"] is last for row in rows)
             ),
         ],
     }  # fmt: skip
@@ -121,12 +124,14 @@ def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
         "height": _ROW_HEIGHT * len(shown),
         "data": {"values": rows},
         "layer": [
-            {
-                "transform": [{"filter": "isValid(datum.low)"}],
-                "mark": {"type": "rule", "strokeWidth": 9, "opacity": 0.22},
-                "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour,
-                             "tooltip": _tips(metric=metric)},
-            },
+            *_where_known(
+                rows,
+                {
+                    "mark": {"type": "rule", "strokeWidth": 9, "opacity": 0.22},
+                    "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour,
+                                 "tooltip": _tips(metric=metric)},
+                },
+            ),
             {
                 "data": {"values": dots},
                 "mark": {"type": "point", "filled": True, "size": 60, "opacity": 0.75},
@@ -165,12 +170,14 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
         "layer": [
             {"data": {"values": [{"zero": 0}]}, "mark": {"type": "rule", "strokeDash": [3, 3]},
              "encoding": {"x": {"field": "zero", "type": "quantitative"}}},
-            {
-                "transform": [{"filter": "isValid(datum.low)"}],
-                "mark": {"type": "rule", "strokeWidth": 2},
-                "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour,
-                             "tooltip": tips},
-            },
+            *_where_known(
+                rows,
+                {
+                    "mark": {"type": "rule", "strokeWidth": 2},
+                    "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour,
+                                 "tooltip": tips},
+                },
+            ),
             {
                 "mark": {"type": "point", "filled": True, "size": 80, "opacity": 1},
                 "encoding": {"y": y, "x": x, "color": colour, "tooltip": tips, "shape": {
@@ -260,6 +267,12 @@ def spreads(rows: Sequence[Row]) -> Spec:
             },
         ],
     }  # fmt: skip
+
+
+def _where_known(rows: Sequence[Row], layer: Spec) -> list[Spec]:
+    """Return a layer of intervals, for the rows that have one; nothing where none has."""
+    known = [row for row in rows if row["low"] is not None]
+    return [{"data": {"values": known}, **layer}] if known else []
 
 
 def _what(one: Point, best: Sequence[Point]) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from stillery.errors import UserError
@@ -12,6 +13,7 @@ from stillery.jobs.comparison.models import Model, named
 from stillery.jobs.comparison.result import Comparison
 from stillery.reports.content import Apart, Cell, Column, Part, Point, Table, number
 from stillery.reports.figures import cost_figure, difference_figure, pareto_figure, seed_figure
+from stillery.reports.source import RunFiles
 from stillery.reports.words import choice, highest
 
 __all__ = ["MARKS", "difference", "run_parts", "scored"]
@@ -93,18 +95,11 @@ def _best(
 
 def _point(row: Mapping[str, Any], task: str, teachers: set[str], best: set[str]) -> Point:
     low, high = row["interval"] or (None, None)
-    known = (
-        "parameters",
-        "megabytes",
-        "latency_ms",
-        "texts_per_second",
-        "train_seconds",
-        "peak_megabytes",
-        "agreement",
-    )
+    known = ("parameters", "megabytes", "latency_ms", "texts_per_second", "train_seconds", "agreement")
+    peak = RunFiles(Path(row["folder"])).costs.get("peak_megabytes")
     return Point(
         name=row["name"], how=row["how"], task=task, score=row["value"], low=low, high=high,
-        seeds={"run": row["value"]}, costs={name: row.get(name) for name in known},
+        seeds={"run": row["value"]}, costs={name: row.get(name) for name in known} | {"peak_megabytes": peak},
         teacher=row["folder"] in teachers, best=row["folder"] in best,
     )  # fmt: skip
 

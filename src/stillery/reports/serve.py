@@ -14,7 +14,7 @@ from stillery.errors import UserError
 from stillery.progress import quiet, say
 from stillery.reports.build import build
 from stillery.reports.page import main_of, page
-from stillery.reports.source import find_sources
+from stillery.reports.places import find_sources
 
 __all__ = ["PORT", "Server", "serve"]
 

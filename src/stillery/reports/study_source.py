@@ -10,7 +10,6 @@ from typing import Any
 
 from stillery.errors import UserError
 from stillery.jobs.run_folder import finished
-from stillery.progress import say
 from stillery.reports.content import Part
 from stillery.reports.source import RunFiles
 from stillery.reports.study_part import study_part
@@ -69,8 +68,8 @@ class _Without(StudyFolder):
         return super().metrics(name)
 
 
-def read_study(path: Path, *, warn: bool = True) -> StudyParts:
-    """Read a study's folder; finished cells that cannot be read are left out, with a warning that names them."""
+def read_study(path: Path) -> StudyParts:
+    """Read a study's folder; finished cells that cannot be read are left out, and said to be."""
     plan, tables = kept_tables(path)
     folder, damaged = StudyFolder(path), dict[str, str]()
     while True:
@@ -83,8 +82,6 @@ def read_study(path: Path, *, warn: bool = True) -> StudyParts:
     left_out = [
         f"{path / 'cells' / name}: {why}; run the study again, which makes it again" for name, why in damaged.items()
     ]
-    for line in left_out if warn else ():
-        say(f"warning: left out: {line}")
     names = [str(name) for name in json.loads((path / "cells.json").read_text(encoding="utf-8"))]
     failures = {
         name: why for name in names if (why := folder.failure(name)) is not None and not finished(folder.run(name))

@@ -9,8 +9,7 @@ from pathlib import Path
 from stillery.atomic import atomic_file
 from stillery.errors import UserError
 from stillery.jobs.output_paths import check_new
-from stillery.reports.build import build
-from stillery.reports.page import page
+from stillery.reports.places import find_sources
 
 __all__ = ["check_report", "write_report"]
 
@@ -32,6 +31,11 @@ def check_report(out: Path, *, overwrite: bool = False) -> None:
 def write_report(places: Sequence[str], out: Path, *, overwrite: bool = False) -> Path:
     """Write the report of studies, run folders and analyses to one HTML file; returns its path."""
     check_report(out, overwrite=overwrite)
+    find_sources(places)
+    # Slips in names are reported before torch is loaded.
+    from stillery.reports.build import build
+    from stillery.reports.page import page
+
     text = page(build(places))
     try:
         with atomic_file(out) as part:

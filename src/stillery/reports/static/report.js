@@ -147,6 +147,7 @@
     drawn = [];
     for (const place of document.querySelectorAll('.chart[data-state="drawn"]')) {
       place.style.minHeight = `${place.offsetHeight}px`;
+      place.dataset.state = "waiting";
       visible.observe(place);
     }
   };
