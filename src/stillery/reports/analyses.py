@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.reports.content import Choice, Figure
+from stillery.reports.content import Chart, Figure
 
 __all__ = ["read_analyses"]
 
@@ -41,9 +41,8 @@ def _figure(value: Any) -> Figure:
     if len(json.dumps(spec)) > _LARGEST:
         raise ValueError(f"its chart is larger than {_LARGEST / 1e6:g} MB")
     title = str(value["title"])
-    return Figure(
-        title=title, caption=str(value["sentence"]), charts=[Choice(label="", spec={"description": title} | spec)]
-    )
+    charts = [Chart(spec={"description": title} | spec)]
+    return Figure(title=title, short=title, caption=str(value["sentence"]), charts=charts)
 
 
 def _asks_for_more(value: Any) -> bool:

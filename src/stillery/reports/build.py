@@ -12,7 +12,7 @@ from stillery.jobs.footprint import versions
 from stillery.pictures.theme import PALETTE
 from stillery.progress import say
 from stillery.reports.analyses import read_analyses
-from stillery.reports.content import Figure, Part
+from stillery.reports.content import Chart, Figure, Part
 from stillery.reports.curves import learning_curves, read_curves
 from stillery.reports.disagreements import Browser, browse
 from stillery.reports.places import find_sources
@@ -113,14 +113,11 @@ def _said(key: Key, files: Sequence[tuple[Key, RunFiles]]) -> str:
 
 
 def _curves_of_study(files: Sequence[tuple[Key, RunFiles]], share: int) -> list[Figure]:
-    """Return the learning curves of each task."""
-    tasks = list(dict.fromkeys(key[0] for key, _ in files))
-    found = []
-    for task in tasks:
-        title = f"Learning curves: {task}" if len(tasks) > 1 else "Learning curves"
-        runs = [(key[1], f"{key[1]}, seed {key[2]}", run) for key, run in files if key[0] == task]
-        found += _curves(runs, title, share * len(tasks))
-    return found
+    """Return the learning curves of all tasks."""
+    by_task: dict[str, list[tuple[str, str, RunFiles]]] = {}
+    for key, run in files:
+        by_task.setdefault(key[0], []).append((key[1], f"{key[1]}, seed {key[2]}", run))
+    return _curves(by_task, share)
 
 
 def _best_first(runs: Sequence[Model]) -> list[Model]:
@@ -133,21 +130,25 @@ def _parts_of_runs(runs: Sequence[Model], share: int) -> list[Part]:
     for part, some in (parts := run_parts(runs)):
         grouped = len(some) > len(PALETTE)
         files = [(run.how if grouped else run.name, run.name, RunFiles(Path(run.folder))) for run in _best_first(some)]
-        figures = _curves(files, "Learning curves", share * len(parts))
+        figures = _curves({"": files}, share * len(parts))
         found.append(replace(part, figures=[*part.figures, *figures]))
     return found
 
 
-def _curves(runs: Sequence[tuple[str, str, RunFiles]], title: str, share: int) -> list[Figure]:
-    """Return the learning curves of runs: their colour's name, their own, and their files."""
-    curves = [
-        curve
-        for group, name, run in runs
-        if run.values.get("job") != "finetune"
-        for curve in read_curves(run.folder / "log.jsonl", group=group, run=name)
-    ]
-    charts, cut = learning_curves(curves, share=share)
-    return [Figure(title=title, short="Curves", caption=f"{_CURVES} {cut}".strip(), charts=charts)] if charts else []
+def _curves(by_task: Mapping[str, Sequence[tuple[str, str, RunFiles]]], share: int) -> list[Figure]:
+    """Return the learning curves of runs: by task their colour's name, their own, and their files."""
+    charts, said = list[Chart](), ""
+    for task, runs in by_task.items():
+        curves = [
+            curve
+            for group, name, run in runs
+            if run.values.get("job") != "finetune"
+            for curve in read_curves(run.folder / "log.jsonl", group=group, run=name)
+        ]
+        made, cut = learning_curves(curves, task=task, share=share * len(by_task))
+        charts, said = [*charts, *made], cut or said
+    caption = f"{_CURVES} {said}".strip()
+    return [Figure(title="Learning curves", short="Curves", caption=caption, charts=charts)] if charts else []
 
 
 def _title(studies: Sequence[StudyParts], runs: Sequence[Model]) -> str:

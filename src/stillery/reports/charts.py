@@ -50,6 +50,7 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
             "what": _what(one, best),
             "label": one.name if one in best else "",
             "last": one.costs[cost] == dearest,
+            "above": best.index(one) % 2 == 0 if one in best else True,
         }
         for one in known
     ]
@@ -89,15 +90,17 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
                 "encoding": {"x": x, "y": y, "color": colour, "shape": shape,
                              "tooltip": _tips(("cost", title), metric=metric)},
             },
-            # The name of the last one stands on its left, where there is room.
+            # The name of the last one stands on its left, where there is room; neighbours are above and below.
             *(
                 {
-                    "transform": [{"filter": {"field": "last", "equal": last}}],
-                    "mark": {"type": "text", "align": align, "dx": dx, "dy": -9, "limit": 150, "fontSize": 11},
+                    "data": {"values": some},
+                    "mark": {"type": "text", "align": "right" if last else "left", "dx": -9 if last else 9,
+                             "dy": -10 if above else 12, "limit": 150, "fontSize": 11},
                     "encoding": {"x": x, "y": y, "text": {"field": "label"}},
                 }
-                for last, align, dx in ((False, "left", 9), (True, "right", -9))
-                if any(row["last"] is last for row in rows)
+                for last in (False, True)
+                for above in (False, True)
+                if (some := [row for row in rows if row["label"] and (row["last"], row["above"]) == (last, above)])
             ),
         ],
     }  # fmt: skip
@@ -233,10 +236,11 @@ def spreads(rows: Sequence[Row]) -> Spec:
 
     Rows have `task`, `value`, `low`, `high`, `noise` (its mean) and `noise_high`.
     """
-    y = {"field": "task", "type": "nominal", "title": None, "axis": {"grid": False}}
+    y = {"field": "task", "type": "nominal", "title": None, "sort": None, "axis": {"grid": False}}
     x = {"field": "value", "type": "quantitative", "title": "points between the highest and the lowest mean",
          "scale": {"zero": True}}  # fmt: skip
-    colour = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"}, "scale": {
+    legend = {"orient": "top", "symbolOpacity": 1}
+    colour = {"field": "what", "type": "nominal", "title": None, "legend": legend, "scale": {
         "domain": ["strategies", "seeds alone"], "range": [_BLUE, _GREY]}}  # fmt: skip
     named = [{**row, "what": "strategies"} for row in rows]
     noise = [{**row, "what": "seeds alone"} for row in rows if row.get("noise") is not None]

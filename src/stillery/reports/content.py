@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Apart", "Cell", "Choice", "Column", "Figure", "Part", "Point", "Reading", "Table", "number"]
+__all__ = ["Apart", "Cell", "Chart", "Column", "Figure", "Part", "Point", "Reading", "Table", "number"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -87,25 +87,32 @@ class Table:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Choice:
-    """One of the charts of a figure, a Vega-Lite specification with its data."""
+class Chart:
+    """A chart of a figure: a Vega-Lite specification with its data; `group` is what it is shown for, such as a task."""
 
-    label: str
     spec: Mapping[str, Any]
+    group: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Figure:
-    """Charts under one heading: all side by side, or with `one_of` one at a time, chosen by its label.
+    """Charts under one heading, side by side; those of one group at a time, where they have several groups.
 
     `short` is its title in the table of contents.
     """
 
     title: str
     caption: str
-    charts: Sequence[Choice]
-    one_of: bool = False
-    short: str = ""
+    charts: Sequence[Chart]
+    short: str
+
+    @property
+    def groups(self) -> dict[str, list[int]]:
+        """The numbers of the charts of each group."""
+        found: dict[str, list[int]] = {}
+        for number, chart in enumerate(self.charts):
+            found.setdefault(chart.group, []).append(number)
+        return found
 
 
 @dataclass(frozen=True, kw_only=True)

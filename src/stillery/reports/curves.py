@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.pictures.theme import PALETTE
-from stillery.reports.content import Choice
+from stillery.reports.content import Chart
 
 __all__ = ["Curve", "learning_curves", "read_curves"]
 
@@ -62,7 +62,7 @@ def _values(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:
     return [("loss", event.get("loss")), *((f"term: {name}", value) for name, value in terms.items())]
 
 
-def learning_curves(curves: Sequence[Curve], *, share: int = 1) -> tuple[list[Choice], str]:
+def learning_curves(curves: Sequence[Curve], *, task: str = "", share: int = 1) -> tuple[list[Chart], str]:
     """Return a chart for each quantity, and a sentence about what was left out; colours are by group, the best first.
 
     A page with several sets of curves gives each its `share` of the points that it has room for.
@@ -76,8 +76,7 @@ def learning_curves(curves: Sequence[Curve], *, share: int = 1) -> tuple[list[Ch
     room = max(_FEWEST, min(_MOST, _ROOM // share // max(len(shown), 1)))
     terms = sorted({one.term for one in shown}, key=lambda term: (_order(term), term))
     return [
-        Choice(label=term, spec=_chart(term, [one for one in shown if one.term == term], groups, room))
-        for term in terms
+        Chart(group=task, spec=_chart(term, [one for one in shown if one.term == term], groups, room)) for term in terms
     ], said
 
 

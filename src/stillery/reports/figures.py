@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from stillery.reports import charts
-from stillery.reports.content import Apart, Choice, Figure, Point
+from stillery.reports.content import Apart, Chart, Figure, Point
 
 __all__ = ["COSTS", "cost_figure", "difference_figure", "pareto_figure", "seed_figure"]
 
@@ -26,73 +26,55 @@ Tasks = Mapping[str, tuple[str, Sequence[Point]]]
 
 
 def pareto_figure(tasks: Tasks) -> list[Figure]:
-    """Score against size and against latency, one figure for each task where there are several."""
-    found = []
-    for task, (metric, points) in tasks.items():
-        made = [
-            Choice(label=title, spec=spec)
-            for cost, title in (("megabytes", "size on disk, MB"), ("latency_ms", "latency per text, ms"))
-            if (spec := charts.score_against(points, cost, title, metric)) is not None
-        ]
-        if made:
-            caption = (
-                "The dashed line is the Pareto front: no other model has a higher score at that cost or a lower one. "
-                "Bars are 95% intervals; points whose bars overlap may change places with other examples or seeds."
-            )
-            title = _named("Score against size and latency", task, tasks)
-            found.append(Figure(title=title, short="Size and latency", caption=caption, charts=made))
-    return found
-
-
-def seed_figure(tasks: Tasks, caption: str, *, title: str = "Every seed") -> list[Figure]:
-    """Every seed, or run, as a dot; several tasks are chosen from."""
+    """Score against size and against latency on each task."""
     made = [
-        Choice(label=task or metric, spec=charts.seeds_and_means(_sorted(points), metric))
+        Chart(group=task, spec=spec)
+        for task, (metric, points) in tasks.items()
+        for cost, title in (("megabytes", "size on disk, MB"), ("latency_ms", "latency per text, ms"))
+        if (spec := charts.score_against(points, cost, title, metric)) is not None
+    ]
+    caption = (
+        "The dashed line is the Pareto front: no other model has a higher score at that cost or a lower one. Bars are "
+        "95% intervals; points whose bars overlap may change places with other examples or seeds."
+    )
+    return _figure("Score against size and latency", "Size and latency", caption, made)
+
+
+def seed_figure(tasks: Tasks, caption: str, *, of: str = "seed") -> list[Figure]:
+    """Every seed, or run, of each task as a dot."""
+    made = [
+        Chart(group=task, spec=charts.seeds_and_means(_sorted(points), metric))
         for task, (metric, points) in tasks.items()
         if points
     ]
     cut = any(len(points) > charts.MOST for _, points in tasks.values())
-    said = f"{caption} {_CUT}" if cut else caption
-    return (
-        [Figure(title=title, short=title.split()[-1].capitalize() + "s", caption=said, charts=made, one_of=True)]
-        if made
-        else []
-    )
+    return _figure(f"Every {of}", f"{of.capitalize()}s", f"{caption} {_CUT}" if cut else caption, made)
 
 
 def difference_figure(apart: Mapping[str, Sequence[Apart]], metrics: Mapping[str, str], caption: str) -> list[Figure]:
     """Paired differences; `apart` has them by what they are called: a baseline, or a task and a baseline."""
-    made = [Choice(label=label, spec=charts.differences(some, metrics[label])) for label, some in apart.items() if some]
+    made = [Chart(group=label, spec=charts.differences(some, metrics[label])) for label, some in apart.items() if some]
     cut = any(len(some) > charts.MOST for some in apart.values())
-    said = f"{caption} {_CUT}" if cut else caption
-    return (
-        [Figure(title="Paired differences", short="Differences", caption=said, charts=made, one_of=True)]
-        if made
-        else []
-    )
+    return _figure("Paired differences", "Differences", f"{caption} {_CUT}" if cut else caption, made)
 
 
 def cost_figure(tasks: Tasks) -> list[Figure]:
     """The costs of the models of each task."""
-    found = []
-    for task, (_, points) in tasks.items():
-        made = [
-            Choice(label=title, spec=spec)
-            for cost, title in COSTS.items()
-            if (spec := charts.costs(points, cost, title, 1e6 if cost == "parameters" else 1)) is not None
-        ]
-        if made:
-            caption = (
-                "Latency: median per text, batch 1, one thread, on the machine of the run; training: seconds of the "
-                "run itself, without its teacher's. Machines that did other things meanwhile blur both."
-            )
-            title = _named("What they cost", task, tasks)
-            found.append(Figure(title=title, short="Costs", caption=caption, charts=made))
-    return found
+    made = [
+        Chart(group=task, spec=spec)
+        for task, (_, points) in tasks.items()
+        for cost, title in COSTS.items()
+        if (spec := charts.costs(points, cost, title, 1e6 if cost == "parameters" else 1)) is not None
+    ]
+    caption = (
+        "Latency: median per text, batch 1, one thread, on the machine of the run; training: seconds of the run, "
+        "without its teacher's. Machines that did other things meanwhile blur both."
+    )
+    return _figure("What they cost", "Costs", caption, made)
 
 
-def _named(title: str, task: str, tasks: Tasks) -> str:
-    return f"{title}: {task}" if len(tasks) > 1 else title
+def _figure(title: str, short: str, caption: str, made: Sequence[Chart]) -> list[Figure]:
+    return [Figure(title=title, short=short, caption=caption, charts=made)] if made else []
 
 
 def _sorted(points: Sequence[Point]) -> list[Point]:

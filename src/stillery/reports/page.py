@@ -87,7 +87,7 @@ def _contents(report: Report) -> list[tuple[str, str]]:
             found.append((_anchor(place, 0), part.title or f"Table {place + 1}"))
         else:
             found += [(_anchor(place, 0), "Results")]
-            found += [(_anchor(place, number + 1), one.short or one.title) for number, one in enumerate(part.figures)]
+            found += [(_anchor(place, number + 1), one.short) for number, one in enumerate(part.figures)]
     if report.browser:
         found.append(("disagreements", "Disagreements"))
     if report.analyses:

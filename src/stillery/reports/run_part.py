@@ -62,7 +62,7 @@ def _part(runs: Sequence[Model]) -> Part:
         sentences=sentences,
         tables=[_table(rows, metric, apart, best, found)],
         figures=[
-            *pareto_figure(tasks), *seed_figure(tasks, seen, title="Every run"),
+            *pareto_figure(tasks), *seed_figure(tasks, seen, of="run"),
             *difference_figure({f"minus {label}": apart}, {f"minus {label}": metric}, _CAPTION), *cost_figure(tasks),
         ],
     )  # fmt: skip

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from stillery.reports import charts
-from stillery.reports.content import Apart, Cell, Choice, Column, Figure, Part, Point, Reading, Table, number
+from stillery.reports.content import Apart, Cell, Chart, Column, Figure, Part, Point, Reading, Table, number
 from stillery.reports.figures import COSTS, cost_figure, difference_figure, pareto_figure, seed_figure
 from stillery.reports.run_part import MARKS, difference, scored
-from stillery.reports.words import choice, highest
+from stillery.reports.words import choice, highest, over_tasks
 from stillery.study import tables as study_tables
 from stillery.study.compare import Comparison
 from stillery.study.results import Key, Row
@@ -20,6 +22,9 @@ __all__ = ["study_part"]
 
 Costs = Callable[[Key], Mapping[str, float | None]]
 
+_LONG = 450
+"""Characters of a reading that still stands in the summary."""
+
 _CAPTION = (
     "A method minus the baseline over the seeds that both have; bars are 95% intervals of a bootstrap over seeds and, "
     "where predictions are kept, examples. Blue: p of at most 0.05 after Holm, with 3 seeds or more."
@@ -27,17 +32,33 @@ _CAPTION = (
 
 
 def study_part(
-    found: Conclusions, costs: Costs, *, title: str = "", notes: Sequence[str] = (), margin: float | None = None
-) -> Part:
-    """Return the part of a table of a study; `costs` gives what a cell cost, by task, row and seed."""
+    found: Conclusions, costs: Costs, *, title: str = "", notes: Sequence[str] = (), margin: float | None = None,
+    written: Path | None = None,
+) -> Part:  # fmt: skip
+    """Return the part of a table of a study.
+
+    Args:
+        found: what can be concluded from it.
+        costs: gives what a cell cost, by task, row and seed.
+        title: its name, if the study has several.
+        notes: what a reader has to know about its terms.
+        margin: the margin of layer strategies.
+        written: the folder of its written files, where its critical-difference diagram may be.
+    """
     tasks = {one.task.name: (one.task.metric, _points(found, one, costs)) for one in found.tasks}
     several = len(found.tasks) > 1
     sentences, readings = list[str](), list[Reading]()
+
+    def read(heading: str, text: str) -> None:
+        """Put a reading into the summary, a long one under a heading of its own."""
+        if len(text) <= _LONG:
+            sentences.append(text)
+        else:
+            readings.append(Reading(title=heading, text=text))
+
     if several:
-        sentences.append(study_tables.score_table(found).reading)
-        readings += [
-            Reading(title=one.task.name, text=study_tables.task_table(found, one).reading) for one in found.tasks
-        ]
+        sentences += over_tasks(found)
+        read("Against the baselines", study_tables.score_table(found).reading)
     else:
         metric, points = tasks[found.tasks[0].task.name]
         table = study_tables.task_table(found, found.tasks[0])
@@ -46,19 +67,22 @@ def study_part(
     tables.append(_table(found, tasks))
     if several and found.overall is not None and len(found.overall.tasks) > 1:
         overall = study_tables.overall_table(found, found.overall)
-        sentences.append(overall.reading)
+        read("All tasks together", overall.reading)
         tables.append(_shown(overall))
     figures = [
         *pareto_figure(tasks),
         *seed_figure(tasks, "A dot is a seed, the tick their mean, the band Student's 95% interval of the mean."),
         *_differences(found),
-        *_ranks(found),
+        *_ranks(written),
     ]
     if found.spreads:
         spread = study_tables.spread_table(found, margin=margin)
-        sentences.append(spread.reading)
+        read("Layer strategies", spread.reading)
         tables.append(_shown(spread))
         figures.append(_spread(found))
+    if several:
+        each = [(task.task.name, study_tables.task_table(found, task).reading) for task in found.tasks]
+        readings += [Reading(title=name, text=text) for name, text in each]
     return Part(
         title=title, sentences=[*(one for one in sentences if one), *notes], readings=readings, tables=tables,
         figures=[*figures, *cost_figure(tasks)],
@@ -189,8 +213,18 @@ def _differences(found: Conclusions) -> list[Figure]:
     return difference_figure(apart, metrics, _CAPTION)
 
 
-def _ranks(found: Conclusions) -> list[Figure]:
-    return []
+def _ranks(written: Path | None) -> list[Figure]:
+    """Return the critical-difference diagram that the study has written, if it has."""
+    try:
+        spec = json.loads(((written or Path()) / "critical-difference.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    if not isinstance(spec, dict):
+        return []
+    caption = "Average rank of each method over the tasks; a bar joins methods that cannot be told apart over tasks."
+    spec = {"description": caption} | {name: value for name, value in spec.items() if name not in ("$schema", "config")}
+    charts_ = [Chart(spec=spec)]
+    return [Figure(title="Ranks over tasks", short="Ranks", caption=caption, charts=charts_)]
 
 
 def _spread(found: Conclusions) -> Figure:
@@ -210,7 +244,7 @@ def _spread(found: Conclusions) -> Figure:
         title="Spread over layer strategies",
         short="Spread",
         caption=caption,
-        charts=[Choice(label="", spec=charts.spreads(rows))],
+        charts=[Chart(spec=charts.spreads(rows))],
     )
 
 

@@ -6,8 +6,9 @@ from collections.abc import Sequence
 
 from stillery.reports.content import Point
 from stillery.study.sentences import listed
+from stillery.study.statistics import Conclusions
 
-__all__ = ["choice", "highest", "times"]
+__all__ = ["choice", "highest", "over_tasks", "times"]
 
 _FEW = 6
 """The largest number of names in a sentence."""
@@ -40,6 +41,30 @@ def choice(points: Sequence[Point]) -> list[str]:
     names = [one.name for one in best]
     said = listed(names) if len(names) <= _FEW else f"{', '.join(names[:_FEW])} and {len(names) - _FEW} more"
     return [f"Of the students that cannot be told from the best ({said}) {' and '.join(lines)}."] if lines else []
+
+
+def over_tasks(found: Conclusions) -> list[str]:
+    """Return which method is highest over all tasks, and on how many tasks each is told from the baselines."""
+    lines, count = [], len(found.tasks)
+    if found.overall is not None and len(found.overall.tasks) > 1:
+        mean = found.overall.mean
+        top = max(mean, key=lambda row: (mean[row].value, row))
+        between = "" if mean[top].low is None else f" ({mean[top].low:.1f} to {mean[top].high:.1f})"
+        lines.append(
+            f"Over {len(found.overall.tasks)} tasks {top} has the highest interquartile mean, "
+            f"{mean[top].value:.1f}{between}."
+        )
+    for baseline in found.baselines:
+        for sign, what in ((1, "Better"), (-1, "Worse")):
+            told: dict[str, int] = {}
+            for task in found.tasks:
+                for one in task.comparisons[baseline]:
+                    if one.told_apart(found.level) and one.value * sign > 0:
+                        told[one.row] = told.get(one.row, 0) + 1
+            if told:
+                said = listed([f"{row} on {tasks}" for row, tasks in sorted(told.items(), key=lambda pair: -pair[1])])
+                lines.append(f"{what} than {baseline} by more than chance, of {count} tasks: {said}.")
+    return lines
 
 
 def times(count: int, one: str, many: str | None = None) -> str:

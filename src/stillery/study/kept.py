@@ -1,10 +1,10 @@
-"""What of a plan is kept in a study's folder, so that its tables can be made again without its data and models."""
+"""The tables of a plan, kept in the study's folder, so that they can be filled again without its data and models."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import asdict, fields
 from pathlib import Path
 from typing import Any, cast
 
@@ -12,23 +12,26 @@ from stillery.atomic import atomic_file
 from stillery.errors import UserError
 from stillery.study.cells import PlannedCell, PlannedTable, PlannedTeacher, planned
 from stillery.study.plan import Plan, read_plan
-from stillery.study.plan_lines import Lines
-from stillery.study.results import Published, Row
+from stillery.study.results import Row
 
-__all__ = ["keep_tables", "kept_tables"]
+__all__ = ["keep_tables", "kept_tables", "table_folder"]
 
 _FILE = "planned.json"
+_KEY = ("task", "row", "seed")
+_NOT_KEPT = ("asked", "search", *_KEY)
+"""Settings are in the run folders."""
 
 
-def keep_tables(folder: Path, plan: Plan, tables: Sequence[PlannedTable]) -> None:
-    """Write what the tables of a study are made of beside its plan."""
-    value = {
-        "title": plan.title, "seeds": plan.seeds, "vary": plan.vary, "select": plan.select,
-        "baselines": plan.baselines, "strategies": plan.strategies, "margin": plan.margin,
-        "published": [asdict(one) for one in plan.published],
-        "tables": [_table(one) for one in tables],
-    }  # fmt: skip
-    text = json.dumps(value, indent=1, default=dict) + "\n"
+def table_folder(study: Path, name: str) -> Path:
+    """Return the folder of the written files of a table; the only one of a study has no name."""
+    place = study / "tables"
+    plain = "".join(character if character.isalnum() or character in ".-" else "-" for character in name)
+    return place / plain if name else place
+
+
+def keep_tables(folder: Path, tables: Sequence[PlannedTable]) -> None:
+    """Write the tables of a study beside its plan: which cells fill them."""
+    text = json.dumps([_table(one) for one in tables], indent=1) + "\n"
     if not (folder / _FILE).is_file() or (folder / _FILE).read_text(encoding="utf-8") != text:
         with atomic_file(folder / _FILE) as part:
             part.write_text(text, encoding="utf-8")
@@ -37,26 +40,18 @@ def keep_tables(folder: Path, plan: Plan, tables: Sequence[PlannedTable]) -> Non
 def kept_tables(folder: Path) -> tuple[Plan, list[PlannedTable]]:
     """Read the plan and the tables of a study from its folder, wherever that was copied to.
 
-    The plan has what tables need, and the cells no settings, which their run folders have. A study of an earlier
-    version is planned again, which needs its data and models.
+    The cells have no settings, which are in their run folders. A study of an earlier version is planned again, which
+    needs its data and models.
     """
     file = folder / _FILE
+    plan = read_plan(folder / "plan.toml")
     try:
-        text = (folder / "plan.toml").read_text(encoding="utf-8")
         if not file.is_file():
             return _planned_again(folder)
-        value = json.loads(file.read_text(encoding="utf-8"))
-        plan = Plan(
-            file=folder / "plan.toml", text=text, lines=Lines(text), title=value["title"], tasks=(), teachers=(),
-            methods=(), shared={}, student={}, seeds=tuple(value["seeds"]), vary=tuple(value["vary"]),
-            select=value["select"], baselines=None if value["baselines"] is None else tuple(value["baselines"]),
-            strategies=tuple(value["strategies"]), margin=value["margin"],
-            published=tuple(Published(**one) for one in value["published"]),
-        )  # fmt: skip
-        return plan, [_read(one) for one in value["tables"]]
+        return plan, [_read(one) for one in json.loads(file.read_text(encoding="utf-8"))]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
-            f"{folder}: the plan of this study cannot be read ({error}); run its command again, which writes it"
+            f"{file}: cannot be read ({error}); run the command of the study again, which writes it"
         ) from None
 
 
@@ -75,6 +70,10 @@ def _planned_again(folder: Path) -> tuple[Plan, list[PlannedTable]]:
     return plan, tables
 
 
+def _kept_fields() -> list[str]:
+    return [item.name for item in fields(PlannedCell) if item.name not in _NOT_KEPT]
+
+
 def _table(one: PlannedTable) -> dict[str, Any]:
     return {
         "name": one.name,
@@ -85,7 +84,7 @@ def _table(one: PlannedTable) -> dict[str, Any]:
             for teacher in one.teachers
         ],
         "trials": [
-            [*key, [{"name": cell.name, "trial": dict(cell.trial), "teacher": cell.teacher} for cell in cells]]
+            [*key, [{name: getattr(cell, name) for name in _kept_fields()} for cell in cells]]
             for key, cells in one.trials.items()
         ],
     }
@@ -102,8 +101,8 @@ def _read(value: dict[str, Any]) -> PlannedTable:
         ),
         trials={
             (task, row, seed): tuple(
-                # Settings are in the run folders; no table reads them from here.
-                PlannedCell(asked=cast(Any, None), task=task, row=row, seed=seed, **cell)
+                # No table reads the settings of a cell.
+                PlannedCell(asked=cast(Any, None), **dict(zip(_KEY, (task, row, seed), strict=True)), **cell)
                 for cell in cells
             )
             for task, row, seed, cells in value["trials"]

@@ -3,6 +3,12 @@
 "use strict";
 (() => {
   const find = (id) => document.getElementById(id);
+  const element = (name, text, mark) => {
+    const made = document.createElement(name);
+    if (text !== undefined) made.textContent = text;
+    if (mark) made.className = mark;
+    return made;
+  };
   const prefersDark = window.matchMedia("(prefers-color-scheme: dark)");
   let data = {};
   let drawn = [];
@@ -102,8 +108,7 @@
   const heights = {};
   const draw = async (place) => {
     const figure = place.closest("[data-figure]");
-    const pick = figure.querySelector(".pick select");
-    const number = pick ? Number(pick.value) : Number(place.dataset.chart);
+    const number = Number(place.dataset.chart);
     const key = `${figure.dataset.figure}-${number}`;
     const chart = data.figures[Number(figure.dataset.figure)][number];
     const config = structuredClone(isDark() ? data.dark : data.light);
@@ -139,7 +144,19 @@
       visible.observe(place);
     }
     for (const pick of document.querySelectorAll(".pick select")) {
-      pick.addEventListener("input", () => draw(pick.closest("[data-figure]").querySelector(".chart")));
+      const shown = pick.value;
+      pick.addEventListener("input", () => {
+        const box = pick.closest("[data-figure]").querySelector(".charts");
+        const made = pick.value.split(",").map((number) => {
+          const place = element("div", undefined, "chart");
+          place.dataset.chart = number;
+          return place;
+        });
+        box.replaceChildren(...made);
+        box.classList.toggle("alone", made.length === 1);
+        made.forEach((place) => visible.observe(place));
+      });
+      if (shown !== pick.options[0].value) pick.dispatchEvent(new Event("input"));
     }
   };
   const redraw = () => {
@@ -157,12 +174,6 @@
   const PAGE = 20;
   const [RUN, TEXT, RIGHT, TEACHER, STUDENT, TEACHER_SURE, STUDENT_SURE] = [0, 1, 2, 3, 4, 5, 6];
   const words = (text) => text.split(/\s+/).filter(Boolean).length;
-  const element = (name, text, mark) => {
-    const made = document.createElement(name);
-    if (text !== undefined) made.textContent = text;
-    if (mark) made.className = mark;
-    return made;
-  };
   const whoIsRight = (row) => {
     if (data.browser.answers[row[RIGHT]] === "") return "";
     if (row[TEACHER] === row[RIGHT]) return "teacher";
