@@ -32,7 +32,7 @@ docs: .venv/dev
 	$(BIN)/python -m stillery.cli.method_pages
 
 test-slow: .venv/slow
-	@command -v chromium || command -v chromium-browser || command -v google-chrome || \
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
 		{ echo "The tests of the report need a browser: install chromium (Debian: apt install chromium)" >&2; exit 1; }
 	$(BIN)/python -m pytest -m slow
 
