@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Apart", "Cell", "Chart", "Column", "Figure", "Part", "Point", "Reading", "Table", "number"]
+__all__ = ["Apart", "Cell", "Chart", "Column", "Figure", "Part", "Point", "Reading", "Table", "costs_of", "number"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -20,8 +20,8 @@ class Point:
         score: its score in percent, the mean over seeds.
         low, high: the 95% interval of the score.
         seeds: the score of each seed; a single run has one.
-        costs: `parameters`, `megabytes`, `latency_ms`, `texts_per_second`, `train_seconds`, `agreement`,
-            `peak_megabytes`, where known.
+        costs: `parameters`, `megabytes`, `latency_ms` or of a model that generates `generation_ms`, `train_seconds`,
+            `agreement`, `peak_megabytes`, where known.
         teacher: whether it is a teacher.
         best: whether it is the best student or cannot be told from it.
     """
@@ -132,6 +132,16 @@ class Part:
     tables: Sequence[Table]
     figures: Sequence[Figure]
     readings: Sequence[Reading] = ()
+
+
+def costs_of(known: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the costs of a point from those of a run; a model that generates is as fast as it generates.
+
+    >>> costs_of({"latency_ms": 2.0, "texts_per_second": 50.0})
+    {'latency_ms': None, 'texts_per_second': 50.0, 'generation_ms': 20.0}
+    """
+    speed = known.get("texts_per_second")
+    return dict(known) | ({"latency_ms": None, "generation_ms": 1000 / speed} if speed else {})
 
 
 def number(value: float | None, shape: str = "{:.1f}") -> Cell:

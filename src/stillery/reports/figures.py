@@ -14,7 +14,7 @@ COSTS = {
     "megabytes": "size on disk, MB",
     "parameters": "parameters, millions",
     "latency_ms": "latency per text, ms",
-    "texts_per_second": "texts generated per second",
+    "generation_ms": "time per generated text, ms",
     "peak_megabytes": "peak memory while training, MB",
 }
 """What is known of the cost of a model, and how charts call it."""
@@ -30,7 +30,7 @@ def pareto_figure(tasks: Tasks) -> list[Figure]:
     made = [
         Chart(group=task, spec=spec)
         for task, (metric, points) in tasks.items()
-        for cost, title in (("megabytes", "size on disk, MB"), ("latency_ms", "latency per text, ms"))
+        for cost, title in ((name, COSTS[name]) for name in ("megabytes", "latency_ms", "generation_ms"))
         if (spec := charts.score_against(points, cost, title, metric)) is not None
     ]
     caption = (

@@ -11,7 +11,7 @@ from stillery.errors import UserError
 from stillery.jobs.comparison.compare import compare_models, teachers_of, with_teachers
 from stillery.jobs.comparison.models import Model, named
 from stillery.jobs.comparison.result import Comparison
-from stillery.reports.content import Apart, Cell, Column, Part, Point, Table, number
+from stillery.reports.content import Apart, Cell, Column, Part, Point, Table, costs_of, number
 from stillery.reports.figures import cost_figure, difference_figure, pareto_figure, seed_figure
 from stillery.reports.source import RunFiles
 from stillery.reports.words import choice, highest
@@ -99,7 +99,7 @@ def _point(row: Mapping[str, Any], task: str, teachers: set[str], best: set[str]
     peak = RunFiles(Path(row["folder"])).costs.get("peak_megabytes")
     return Point(
         name=row["name"], how=row["how"], task=task, score=row["value"], low=low, high=high,
-        seeds={"run": row["value"]}, costs={name: row.get(name) for name in known} | {"peak_megabytes": peak},
+        seeds={"run": row["value"]}, costs=costs_of({name: row.get(name) for name in known}) | {"peak_megabytes": peak},
         teacher=row["folder"] in teachers, best=row["folder"] in best,
     )  # fmt: skip
 

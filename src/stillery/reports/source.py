@@ -12,6 +12,7 @@ from stillery.errors import UserError
 from stillery.jobs.comparison.models import Model, read_run
 from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.run_folder import read_metrics
+from stillery.reports.content import costs_of
 
 __all__ = ["RunFiles", "read_runs"]
 
@@ -48,9 +49,9 @@ class RunFiles:
     def costs(self) -> dict[str, float | None]:
         """What it costs, and how often it agrees with its teacher."""
         cost = self.metrics.get("cost")
-        known = {name: value for name, value in (cost if isinstance(cost, dict) else {}).items() if _number(value)}
-        agreement = self.metrics.get("agreement")
-        return known | ({"agreement": agreement} if _number(agreement) else {})
+        named = {name: self.metrics.get(name) for name in ("agreement", "texts_per_second")}
+        known = {**named, **(cost if isinstance(cost, dict) else {})}
+        return costs_of({name: value for name, value in known.items() if _number(value)})
 
 
 def _number(value: Any) -> bool:

@@ -125,7 +125,7 @@ def _table(found: Conclusions, tasks: Mapping[str, tuple[str, Sequence[Point]]])
             ("parameters", "params, M", "parameters in millions"),
             ("megabytes", "MB", "size of the weights on disk"),
             ("latency_ms", "ms/text", "median, batch 1, one thread"),
-            ("texts_per_second", "texts/s", "generated"),
+            ("generation_ms", "ms/generated text", "on the machine of the run"),
             ("train_seconds", "training, s", "mean over seeds"),
         )
         if any(one.costs.get(cost) is not None for _, points in tasks.values() for one in points)

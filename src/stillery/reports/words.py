@@ -32,12 +32,13 @@ def choice(points: Sequence[Point]) -> list[str]:
     if len(best) < 2:
         return []
     lines = []
-    found = {what: _least(best, cost) for cost, what in (("parameters", "smallest"), ("latency_ms", "fastest"))}
-    smallest, fastest = found["smallest"], found["fastest"]
+    smallest = _least(best, "parameters")
+    fastest = _least(best, "latency_ms") or _least(best, "generation_ms")
     if smallest is not None:
         lines.append(f"the smallest is {smallest.name} with {_millions(smallest)} parameters")
     if fastest is not None:
-        lines.append(f"the fastest is {fastest.name} with {fastest.costs['latency_ms']:.1f} ms a text")
+        speed = fastest.costs.get("latency_ms") or fastest.costs["generation_ms"]
+        lines.append(f"the fastest is {fastest.name} with {speed:.1f} ms a text")
     names = [one.name for one in best]
     said = listed(names) if len(names) <= _FEW else f"{', '.join(names[:_FEW])} and {len(names) - _FEW} more"
     return [f"Of the students that cannot be told from the best ({said}) {' and '.join(lines)}."] if lines else []
