@@ -83,7 +83,7 @@ def _best(
 ) -> set[str]:
     """Return the folders of the student with the highest score and of those that cannot be told from it."""
     places = [place for place, row in enumerate(rows) if row["value"] is not None and row["folder"] not in teachers]
-    if not places or found is None or not found.differences:
+    if not places or found is None or not found.differences or found.too_few:
         return set()
     top = max(places, key=lambda place: (rows[place]["value"], rows[place]["name"]))
     against = (
@@ -110,7 +110,7 @@ def _apart(found: Comparison | None) -> list[Apart]:
     return [
         Apart(
             name=one.model, other=found.baseline, value=one.value, low=one.interval[0], high=one.interval[1],
-            clear=one.is_clear,
+            clear=one.is_clear and not found.too_few,
         )
         for one in found.differences
     ]  # fmt: skip
