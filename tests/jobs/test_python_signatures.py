@@ -25,12 +25,13 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-FUNCTIONS = {name: getattr(calls, name) for name in ("finetune", "distill", "evaluate", "compare", "predict")}
+FUNCTIONS = {name: getattr(calls, name) for name in ("finetune", "distill", "evaluate", "compare", "report", "predict")}
 GROUPS = {
     "finetune": (DataSettings, Training, SearchSettings),
     "distill": (DataSettings, StudentSettings, MethodSettings, Training, Storing, SearchSettings),
     "evaluate": (SearchSettings,),
     "compare": (),
+    "report": (),
     "predict": (SearchSettings,),
 }
 
