@@ -32,6 +32,8 @@ docs: .venv/dev
 	$(BIN)/python -m stillery.cli.method_pages
 
 test-slow: .venv/slow
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || \
+		{ echo "The tests of the report need a browser: install chromium (Debian: apt install chromium)" >&2; exit 1; }
 	$(BIN)/python -m pytest -m slow
 
 lint: .venv/dev

@@ -11,7 +11,7 @@ Every function takes files or what is in memory: a DataFrame, a `datasets.Datase
 
 from __future__ import annotations
 
-from stillery.api.calls import compare, diagnose, distill, evaluate, finetune, predict, score, shrink
+from stillery.api.calls import compare, diagnose, distill, evaluate, finetune, predict, report, score, shrink
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
+__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]

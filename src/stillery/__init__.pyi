@@ -10,6 +10,7 @@ run, run.model, run.predictions
 Every function takes files or what is in memory: a DataFrame, a `datasets.Dataset`, a list of dicts."""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from transformers import PreTrainedTokenizerBase
@@ -22,7 +23,7 @@ from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
+__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
 
 def compare(
     runs: Sequence[Result | StrPath],
@@ -695,6 +696,29 @@ def predict(
 
     Output:
         overwrite: Replace the file in out, once all rows are written.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
+    """
+
+def report(
+    places: Sequence[Result | StrPath] | Result | StrPath,
+    *,
+    out: StrPath = "report.html",
+    overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Path:
+    """Write one HTML page of runs and studies, and return its path; no model is loaded.
+
+    It needs no network and opens from disk: scores with intervals, costs, learning curves, and the examples on which
+    teachers and students disagree.
+
+    What matters first:
+        places: Finished runs, folders of runs and studies, .json files of analyses; one or several.
+        out: The page to write.
+
+    Output:
+        overwrite: Replace the page in out.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """

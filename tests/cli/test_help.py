@@ -49,6 +49,7 @@ COMMANDS = {
     "distill": ("teacher", *DATA, *TRAINING, *STUDENT, "resume", "config", "out"),
     "evaluate": (*DATA, "against", "json"),
     "compare": ("baseline", "metric", "out", "json"),
+    "report": ("out", "overwrite", "serve", "port"),
     "predict": ("data", "out", "text", "text-pair", "max-length", "batch-size"),
     "methods": ("json",),
     "pairs": ("method", "teacher-layers", "layers", "epoch", "seed", "json"),

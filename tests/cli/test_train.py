@@ -17,7 +17,7 @@ from stillery import methods
 SMALL = ("--max-steps", 2, "--batch-size", 8)
 MODEL = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}
 FOLDER = {"metrics.json", "predictions.parquet", "run.toml", "log.jsonl"} | MODEL
-COST = {"parameters", "flops", "flops_length", "megabytes", "latency_ms", "speedup", "train_seconds"}
+COST = {"parameters", "flops", "flops_length", "megabytes", "latency_ms", "speedup", "train_seconds", "peak_megabytes"}
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:

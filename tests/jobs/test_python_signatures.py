@@ -25,7 +25,7 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-NAMES = ("finetune", "distill", "shrink", "evaluate", "compare", "diagnose", "predict")
+NAMES = ("finetune", "distill", "shrink", "evaluate", "compare", "diagnose", "report", "predict")
 FUNCTIONS = {name: getattr(calls, name) for name in NAMES}
 GROUPS = {
     "finetune": (DataSettings, Training, SearchSettings),
@@ -34,6 +34,7 @@ GROUPS = {
     "evaluate": (SearchSettings,),
     "compare": (),
     "diagnose": (),
+    "report": (),
     "predict": (SearchSettings,),
 }
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stillery.api.options import COMPARE, DIAGNOSE, DISTILL, EVALUATE, FINETUNE, PREDICT, SHRINK
+from stillery.api.options import COMPARE, DIAGNOSE, DISTILL, EVALUATE, FINETUNE, PREDICT, REPORT, SHRINK
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
 from stillery.verbosity import Verbosity, verbosity_as
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from stillery.jobs.result import Result
     from stillery.study.shrink.run import Shrunk
 
-__all__ = ["compare", "diagnose", "distill", "evaluate", "finetune", "predict", "score", "shrink"]
+__all__ = ["compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -199,6 +199,25 @@ def diagnose(run: Any, **given: Any) -> Diagnosis:
     if isinstance(difference, bool) or not isinstance(difference, int | float) or not difference > 0:
         raise UserError(f"difference is {difference!r}: give a number of points above 0")
     return examine(_run(run), probe=bool(given.get("probe")), difference=float(difference))
+
+
+@described(REPORT, "Path")
+@_saying
+def report(places: Any, **given: Any) -> Path:
+    """Write one HTML page of runs and studies, and return its path; no model is loaded.
+
+    It needs no network and opens from disk: scores with intervals, costs, learning curves, and the examples on which
+    teachers and students disagree.
+    """
+    from stillery.reports.write import write_report
+
+    _only_known(given, REPORT)
+    if isinstance(places, str | os.PathLike) or hasattr(places, "metrics"):
+        places = [places]
+    if not places:
+        raise UserError("places is empty: give finished runs, or folders of runs and studies")
+    out = Path(given.get("out") or "report.html")
+    return write_report([_run(one) for one in places], out, overwrite=bool(given.get("overwrite")))
 
 
 def _run(value: Any) -> str:

@@ -19,7 +19,7 @@ from stillery.setting import Panel
 from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
 from stillery.train.settings import Storing, Training
 
-__all__ = ["COMPARE", "DIAGNOSE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "SHRINK"]
+__all__ = ["COMPARE", "DIAGNOSE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "REPORT", "SHRINK"]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -227,6 +227,14 @@ DIAGNOSE = options_of(
         help="The difference of two models, in points, that the scores should be able to show.",
     ),
     *_SAYING,
+)  # fmt: skip
+REPORT = options_of(
+    Option(
+        name="places", type="Sequence[Result | StrPath] | Result | StrPath", panel=Panel.FIRST, required=True,
+        positional=True, help="Finished runs, folders of runs and studies, .json files of analyses; one or several.",
+    ),
+    Option(name="out", type="StrPath", default="report.html", panel=Panel.FIRST, help="The page to write."),
+    _overwrite("Replace the page in out."), *_SAYING,
 )  # fmt: skip
 PREDICT = options_of(
     _MODEL,

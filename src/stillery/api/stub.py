@@ -20,6 +20,7 @@ _HEAD = '''# Made by `make stub` from the settings; a test says when it is no lo
 """{about}"""
 
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any, overload
 
 from transformers import PreTrainedTokenizerBase

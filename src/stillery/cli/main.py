@@ -22,6 +22,7 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
+from stillery.cli.report import report
 from stillery.cli.shrink import shrink
 from stillery.cli.study import study
 from stillery.cli.tasks import tasks
@@ -50,7 +51,7 @@ app = typer.Typer(
 )
 for panel, commands in (
     (Commands.TRAIN, (demo, finetune, distill, shrink, study, check)),
-    (Commands.USE, (evaluate, compare, diagnose, predict)),
+    (Commands.USE, (evaluate, compare, diagnose, report, predict)),
     (Commands.UNDERSTAND, (methods, pairs, layers)),
     (Commands.KEEPING, (cache,)),
 ):

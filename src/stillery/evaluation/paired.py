@@ -7,7 +7,7 @@ other models are compared.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from statistics import NormalDist
 from typing import TypeAlias
 
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from stillery.evaluation.measures import Measure
 
-__all__ = ["DRAWS", "LEVEL", "Array", "bounds", "difference", "interval", "resamples", "value", "wilson"]
+__all__ = ["DRAWS", "LEVEL", "Array", "bounds", "difference", "differences", "interval", "resamples", "value", "wilson"]
 
 Array: TypeAlias = NDArray[np.float64]
 
@@ -50,8 +50,24 @@ def difference(
     ours: Measure, theirs: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0
 ) -> tuple[float, tuple[float, float]]:
     """The metric of `ours` minus that of `theirs`, with the 95% percentile interval of a paired bootstrap."""
-    apart = [ours.scores(times) - theirs.scores(times) for times in resamples(examples, draws=draws, seed=seed)]
-    return value(ours, examples) - value(theirs, examples), bounds(np.concatenate(apart), LEVEL)
+    (found,) = differences([ours], theirs, examples, draws=draws, seed=seed)
+    return found
+
+
+def differences(
+    measures: Sequence[Measure], theirs: Measure, examples: int, *, draws: int = DRAWS, seed: int = 0
+) -> list[tuple[float, tuple[float, float]]]:
+    """The differences of several models from one, as `difference` gives them; the resamples are drawn once."""
+    apart: list[list[Array]] = [[] for _ in measures]
+    for times in resamples(examples, draws=draws, seed=seed):
+        base = theirs.scores(times)
+        for found, ours in zip(apart, measures, strict=True):
+            found.append(ours.scores(times) - base)
+    beyond = value(theirs, examples)
+    return [
+        (value(ours, examples) - beyond, bounds(np.concatenate(found), LEVEL))
+        for ours, found in zip(measures, apart, strict=True)
+    ]
 
 
 def bounds(values: Array, level: float) -> tuple[float, float]:

@@ -12,6 +12,7 @@ from stillery.evaluation.cost import cost, megabytes, parameters
 from stillery.evaluation.inference_mode import device_of
 from stillery.jobs.card import Facts, card, layer_counts
 from stillery.jobs.custom_metric import with_metrics
+from stillery.jobs.footprint import peak_megabytes, versions
 from stillery.jobs.kinds.base import Answers, Reader, Scored
 from stillery.jobs.prepared import Data, Prepared
 from stillery.jobs.result import Result
@@ -35,6 +36,7 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     The exported model is scored, counted and written: a projector in the head is folded first. `metrics.json` is
     written last and marks the run as finished.
     """
+    peak = peak_megabytes(device_of(model))
     kind, teacher, model = prepared.kind, prepared.teacher, folded(model)
     scored, tokenised = data.splits.get("test", data.splits["dev"])
     as_teacher = prepared.teacher_reads(scored.examples, tokenised, scored.split or "")
@@ -64,7 +66,9 @@ def finish(out: Path, prepared: Prepared, data: Data, model: PreTrainedModel, ou
     if teacher is not None:
         teacher.model.cpu()
     measured = _cost(prepared, model, out, (tokenised, as_teacher))
-    metrics["cost"] = measured | {"train_seconds": outcome.seconds} | dict(own.cost)
+    spent = {"train_seconds": outcome.seconds, "peak_megabytes": peak}
+    metrics["cost"] = measured | spent | dict(own.cost)
+    metrics["versions"] = versions()
     metrics |= _training(outcome) | dict(data.record)
     samples = prepared.run.training.dev_samples
     if samples is not None and samples < len(data.splits["dev"][0].examples):

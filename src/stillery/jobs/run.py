@@ -19,6 +19,7 @@ from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.custom_metric import check_metric, with_metric
 from stillery.jobs.finish import finish
+from stillery.jobs.footprint import reset_peak
 from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.result import Result
@@ -96,6 +97,7 @@ def carry_out(
         if alike is not None and before is None:
             similar.keep(out, alike, pairs)
     accelerator.wait_for_everyone()
+    reset_peak()
     outcome = _trained(prepared, data, objective, out, accelerator, resume=resume, stored=stored)
     if outcome.stored is not None:
         prepared = replace(prepared, run=_with_stored(prepared.run, outcome.stored))

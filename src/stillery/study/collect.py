@@ -33,13 +33,15 @@ class Damaged(Exception):
 class Collected:
     """A table with its results.
 
-    `chosen` says which of several settings were chosen, `notes` what a reader has to know about the terms.
+    `chosen` says which of several settings were chosen, `notes` what a reader has to know about the terms, `runs` the
+    names of the cells that scores are of.
     """
 
     table: PlannedTable
     results: Results
     chosen: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    runs: Mapping[Key, str] = field(default_factory=dict)
 
 
 def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
@@ -54,6 +56,7 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
     counts = _counts(folder, table)
     had = {row: done for row, (done, of) in counts.items() if of > 1}
     rows = [replace(row, trials=had.get(row.name)) for row in table.rows]
+    runs = {key: picked[key].name for key, found in cells.items() if found.score is not None}
     for teacher in table.teachers:
         own = _teacher_cells(reader, plan, table, teacher.cells, teacher.folders, picked)
         if own:
@@ -61,13 +64,20 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
             cells |= {
                 (task, teacher.row.name, seed): one for task, one in own.items() for seed in teacher.row.seeds or ()
             }
+            runs |= {
+                (task, teacher.row.name, seed): teacher.cells[task]
+                for task, one in own.items()
+                for seed in teacher.row.seeds or ()
+                if task in teacher.cells and one.score is not None
+            }
     if reader.damaged:
         raise Damaged(reader.damaged)
     tasks = tuple(Task(name=name, metric=reader.metric(table, name)) for name in table.tasks)
     published = tuple(row for row in plan.published if row.table in (None, table.name))
     results = Results(tasks=tasks, rows=tuple(rows), seeds=plan.seeds, cells=cells, published=published)
     chosen = {key: tried for key, cell in picked.items() if (tried := folder.tried(cell))}
-    return Collected(table=table, results=results, chosen=chosen, notes=_notes(folder, plan, table, picked, reader))
+    notes = _notes(folder, plan, table, picked, reader)
+    return Collected(table=table, results=results, chosen=chosen, notes=notes, runs=runs)
 
 
 def _picked(reader: _Reader, plan: Plan, table: PlannedTable) -> dict[Key, PlannedCell]:
@@ -210,8 +220,9 @@ def _notes(
     notes = differences(folder, table, finished, plan.vary)
     splits = sorted({str((reader.metrics(cell.name) or {}).get("split")) for cell in finished.values()})
     if splits:
-        first = next(iter(finished.values())).asked.run
-        by = "a part of train that was held out" if first.condition.holdout else "dev"
+        first = reader.metrics(next(iter(finished.values())).name) or {}
+        held_out = (first.get("training") or {}).get("selected_on")
+        by = "a part of train that was held out" if held_out else "dev"
         notes = [f"Scored on {' and '.join(splits)}, once; weights were chosen on {by}.", *notes]
     if any(len(cells) > 1 for cells in table.trials.values()):
         how = "the mean over seeds" if plan.select == "mean" else "each seed"

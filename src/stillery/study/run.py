@@ -17,6 +17,7 @@ from stillery.study.cells import PlannedCell, planned
 from stillery.study.claims import Claims, Pace
 from stillery.study.collect import Collected, Damaged, collect
 from stillery.study.folder import State, StudyFolder
+from stillery.study.kept import keep_tables, table_folder
 from stillery.study.plan import Plan, read_plan
 from stillery.study.ray_workers import RayWorkers
 from stillery.study.render import as_markdown, write_tables
@@ -77,6 +78,7 @@ def run_study(
     chosen = only(cells, select)
     folder = StudyFolder(out)
     folder.begin(read, cells)
+    keep_tables(out, shown)
     if retry:
         for cell in chosen:
             folder.retry(cell.name)
@@ -210,11 +212,7 @@ def _written(folder: StudyFolder, plan: Plan, one: Collected) -> str:
         found = conclude(one.results, baselines=plan.baselines, strategies=plan.strategies)
     except UserError as error:
         raise UserError(*(f"{plan.file}: {line}" for line in error.lines)) from None
-    place = folder.path / "tables"
-    if one.table.name:
-        place = place / "".join(
-            character if character.isalnum() or character in ".-" else "-" for character in one.table.name
-        )
+    place = table_folder(folder.path, one.table.name)
     write_tables(place, found, margin=plan.margin)
     try:
         write_cd_diagram(place, found)

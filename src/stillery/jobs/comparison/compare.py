@@ -16,7 +16,7 @@ from stillery.evaluation.recorded import measures
 from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
 from stillery.jobs.comparison.result import Comparison, Difference
 
-__all__ = ["compare_models", "compare_runs"]
+__all__ = ["compare_models", "compare_runs", "teachers_of", "with_teachers"]
 
 _ROUNDED = 0.01
 """Tolerance for the rounding of scores in metrics.json."""
@@ -39,7 +39,7 @@ def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: 
             if run.folder not in [one.folder for one in runs]:
                 runs.append(run)
     errors.raise_any()
-    models = named(_with_teachers(runs))
+    models = named(with_teachers(runs))
     if len(models) < 2:
         raise UserError(f"{places[0]} is one run, without a teacher scored beside it: name another run to compare")
     return compare_models(models, baseline=_place(baseline, models), metric=metric)
@@ -59,13 +59,15 @@ def compare_models(models: Sequence[Model], *, baseline: int | None = None, metr
     # The teacher of an unlabelled run has no score: its agreement would be with itself.
     scored = [one for one in models if metric in one.scores["metrics"]]
     found = _measures(scored, base, metric)
-    differences = []
+    differences: list[Difference] = []
     if found:
         ours = dict(zip((one.folder for one in scored), found, strict=True))
-        for one in scored:
-            if one is not models[place]:
-                apart = paired.difference(ours[one.folder], ours[base.folder], len(ids))
-                differences.append(Difference(model=one.name, value=_4(apart[0]), interval=_pair(apart[1])))
+        others = [one for one in scored if one is not models[place]]
+        apart = paired.differences([ours[one.folder] for one in others], ours[base.folder], len(ids))
+        differences = [
+            Difference(model=one.name, value=_4(value), interval=_pair(between))
+            for one, (value, between) in zip(others, apart, strict=True)
+        ]
         models = [_with_interval(one, metric, ours.get(one.folder)) for one in models]
     note = None if found else f"{metric} does not follow from the predictions of these runs: no differences are shown."
     split = base.scores.get("split", base.scores.get("part"))
@@ -93,7 +95,7 @@ def _row(model: Model, metric: str) -> dict[str, Any]:
     }
 
 
-def _with_teachers(runs: Sequence[Model]) -> list[Model]:
+def with_teachers(runs: Sequence[Model]) -> list[Model]:
     """Return the runs preceded by their teachers, each once.
 
     A teacher that is given as a run keeps its own scores, unless they are on other examples than its students'.
@@ -137,14 +139,21 @@ def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
 
 def _first_student(models: Sequence[Model]) -> int:
     """Return the index of the first model that has a teacher and is not itself a teacher; else 0."""
-    teachers = {one.folder for one in models if any(other.teacher and _is(one, other.teacher) for other in models)}
+    teachers = teachers_of(models)
     students = [place for place, one in enumerate(models) if one.teacher is not None and one.folder not in teachers]
     return next(iter(students), 0)
 
 
-def _is(model: Model, name: str) -> bool:
+def teachers_of(models: Sequence[Model]) -> set[str]:
+    """Return the folders of those models that are the teacher of another one."""
+    named = {place for one in models if one.teacher is not None for place in _places(one.teacher)}
+    return {one.folder for one in models if one.folder in named}
+
+
+def _places(name: str) -> tuple[str, ...]:
+    """Return the run folders that a teacher's name may stand for: itself, or the folder its model is in."""
     path = Path(name).expanduser().resolve()
-    return model.folder in (name, str(path), str(path.parent))
+    return name, str(path), str(path.parent)
 
 
 def _apart(one: Model, other: Model) -> str | None:

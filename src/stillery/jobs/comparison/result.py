@@ -16,6 +16,10 @@ _FEW = 10
 """Minimum number of examples for conclusions: bootstrap resamples of fewer hardly differ from each other."""
 
 
+_MOST_NAMED = 12
+"""Maximum number of models that a sentence names; the table has all of them."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Difference:
     """The metric of a model minus that of the baseline, and its 95% interval by a paired bootstrap over examples."""
@@ -58,12 +62,17 @@ class Comparison:
     note: str | None = None
 
     @property
+    def too_few(self) -> bool:
+        """Whether there are too few examples for conclusions."""
+        return self.examples < _FEW
+
+    @property
     def summary(self) -> list[str]:
         """Sentences on what the differences show, and on their limits."""
         if self.note is not None or not self.differences:
             return [self.note] if self.note is not None else []
         scored = f"{self.examples} {f'{self.split} ' if self.split else ''}examples"
-        if self.examples < _FEW:
+        if self.too_few:
             return [f"{scored} are too few to tell models apart."]
         clear = [one for one in self.differences if one.is_clear]
         higher = [one.model for one in clear if one.value > 0]
@@ -102,7 +111,7 @@ class Comparison:
             room = min(max(len(one.model) for one in self.differences), max(width - 40, 20))
             for one in self.differences:
                 low, high = one.interval
-                mark = "" if one.is_clear or self.examples < _FEW else "  not told from zero"
+                mark = "" if one.is_clear or self.too_few else "  not told from zero"
                 found.append(f"  {one.model:<{room}} {one.value:+7.2f} ({low:+.2f} to {high:+.2f}){mark}")
         summary = [line for text in self.summary for line in textwrap.wrap(text, width, break_on_hyphens=False)]
         return [*found, *summary]
@@ -173,4 +182,6 @@ class Comparison:
 
 
 def _listed(names: Sequence[str]) -> str:
+    if len(names) > _MOST_NAMED:
+        return f"{', '.join(names[:_MOST_NAMED])} and {len(names) - _MOST_NAMED} more"
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

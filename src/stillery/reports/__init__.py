@@ -1,0 +1,1 @@
+"""Reports: studies and runs as one HTML file that opens without a network."""
