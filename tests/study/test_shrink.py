@@ -222,18 +222,20 @@ def test_students_that_fail_are_reported_and_damaged_results_made_again(teacher,
 
 @pytest.mark.slow
 def test_real_weights(tmp_path, stillery):
-    """MiniLM on film reviews: the smallest of three depths, by the command line."""
-    common = ["--task", "rotten-tomatoes", "--max-length", 48, "--lr", "1e-4", "--samples", 2000]
-    done = stillery(
-        "finetune", "--model", "minilm-l6", *common, "--max-steps", 40, "--holdout", 0.1, "--out", tmp_path / "t"
-    )
+    """MiniLM on film reviews, by the command line: which student is recommended, and that it loads."""
+    common = ("--task", "rotten-tomatoes", "--max-length", 32, "--batch-size", 16, "--lr", "1e-4", "--samples", 1000)
+    held = (*common, "--holdout", 0.1)
+    done = stillery("finetune", "--model", "minilm-l6", *held, "--max-steps", 30, "--out", tmp_path / "t")
     assert done.returncode == 0, done.stderr
-    search = ["shrink", "--teacher", tmp_path / "t", *common, "--max-steps", 30, "--layers", "1,5", "--within", 3]
+    search = ("shrink", "--teacher", tmp_path / "t", *common, "--max-steps", 15, "--layers", "1,5", "--within", 3)
     done = stillery(*search, "--every", "--out", tmp_path / "s")
     assert done.returncode == 0, done.stderr
     record = json.loads((tmp_path / "s" / "curve.json").read_text())
-    shallow, deep = record["students"][1:]
+    teacher, shallow, deep = record["students"]
+    assert record["chosen_on"] == "held-out" and record["scored_once"]["examples"] == 853
     assert shallow["speedup"] > deep["speedup"]
-    assert shallow["score"] < deep["score"]
+    good = [row for row in (shallow, deep) if row["score"] >= teacher["score"] - 3]
+    best = good[0] if good else max((shallow, deep), key=lambda row: row["score"])
+    assert record["recommended"] == best["student"] and record["found"] is bool(good)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "s" / "recommended")
-    assert model.config.num_hidden_layers in (1, 5)
+    assert model.config.num_hidden_layers == best["layers"]
