@@ -45,12 +45,12 @@ def test_signatures_have_every_setting_with_type_and_default(name: str) -> None:
     assert {each for group in GROUPS[name] for each in setting_names(group)} <= parameters.keys()
     for parameter in parameters.values():
         assert isinstance(parameter.annotation, str) and parameter.annotation
-        assert parameter.kind is parameter.KEYWORD_ONLY or parameter.name in ("model", "run", "runs")
+        assert parameter.kind is parameter.KEYWORD_ONLY or parameter.name in ("model", "run", "runs", "places")
     if "epochs" in parameters:
         assert (parameters["epochs"].default, parameters["epochs"].annotation) == (5, "int")
         assert (parameters["patience"].default, parameters["patience"].annotation) == (None, "int | None")
     # What a run decides before all else has no default of its own.
-    assert name in ("compare", "diagnose") or parameters["max_length"].default is None
+    assert name in ("compare", "diagnose", "report") or parameters["max_length"].default is None
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)

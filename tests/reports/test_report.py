@@ -45,7 +45,7 @@ layers = 2
 [methods.layer-reverse]
 [methods.broken]
 method = "kd"
-layers = 9
+samples = 999
 """
 
 
@@ -84,7 +84,7 @@ def study(tmp_path_factory: pytest.TempPathFactory, tiny_teacher: Path, reviews:
     place = tmp_path_factory.mktemp("study")
     (place / "model").symlink_to(tiny_teacher)
     (place / "reviews.csv").symlink_to(reviews)
-    plan = PLAN.replace("strategies", 'vary = ["layers"]\nstrategies')
+    plan = PLAN.replace("strategies", 'vary = ["samples"]\nstrategies')
     (place / "plan.toml").write_text(plan, encoding="utf-8")
     done = stillery("study", place / "plan.toml", "--out", place / "out", STILLERY_CACHE="off")
     assert done.returncode == 1 and "2 of 9 cells failed" in done.stderr, done.stderr
@@ -119,7 +119,8 @@ def test_a_study_becomes_a_page(study, tmp_path, command):
     page = Page(out)
     reading = json.loads((study / "tables" / "tables.json").read_text())["tables"]
     sentences(
-        page, "tiny <b>study</b>", "7 of 9 cells finished, 2 failed.", "2 failed", "layers 9", reading[1]["reading"],
+        page, "tiny <b>study</b>", "7 of 9 cells finished, 2 failed.", "2 failed", "the training split has only",
+        reading[1]["reading"],
         "Score against size and latency", "Every seed", "Paired differences", "Spread over layer strategies",
         "What they cost", "Learning curves", "Where teacher and student disagree", 'title = "tiny <b>study</b>"',
         "stillery study", "Runs were made with Python", "Vega",

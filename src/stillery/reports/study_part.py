@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
@@ -14,6 +12,7 @@ from stillery.reports.figures import COSTS, cost_figure, difference_figure, pare
 from stillery.reports.run_part import MARKS, difference, scored
 from stillery.reports.words import choice, highest, over_tasks
 from stillery.study import tables as study_tables
+from stillery.study.cd_diagram import cd_specification
 from stillery.study.compare import Comparison
 from stillery.study.results import Key, Row
 from stillery.study.statistics import Conclusions, TaskConclusion
@@ -33,7 +32,6 @@ _CAPTION = (
 
 def study_part(
     found: Conclusions, costs: Costs, *, title: str = "", notes: Sequence[str] = (), margin: float | None = None,
-    written: Path | None = None,
 ) -> Part:  # fmt: skip
     """Return the part of a table of a study.
 
@@ -43,7 +41,6 @@ def study_part(
         title: its name, if the study has several.
         notes: what a reader has to know about its terms.
         margin: the margin of layer strategies.
-        written: the folder of its written files, where its critical-difference diagram may be.
     """
     tasks = {one.task.name: (one.task.metric, _points(found, one, costs)) for one in found.tasks}
     several = len(found.tasks) > 1
@@ -73,7 +70,7 @@ def study_part(
         *pareto_figure(tasks),
         *seed_figure(tasks, "A dot is a seed, the tick their mean, the band Student's 95% interval of the mean."),
         *_differences(found),
-        *_ranks(written),
+        *_ranks(found),
     ]
     if found.spreads:
         spread = study_tables.spread_table(found, margin=margin)
@@ -213,17 +210,13 @@ def _differences(found: Conclusions) -> list[Figure]:
     return difference_figure(apart, metrics, _CAPTION)
 
 
-def _ranks(written: Path | None) -> list[Figure]:
-    """Return the critical-difference diagram that the study has written, if it has."""
-    try:
-        spec = json.loads(((written or Path()) / "critical-difference.json").read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return []
-    if not isinstance(spec, dict):
+def _ranks(found: Conclusions) -> list[Figure]:
+    """Return the critical-difference diagram, if there are enough methods and tasks for one."""
+    spec = cd_specification(found)
+    if spec is None:
         return []
     caption = "Average rank of each method over the tasks; a bar joins methods that cannot be told apart over tasks."
-    spec = {"description": caption} | {name: value for name, value in spec.items() if name not in ("$schema", "config")}
-    charts_ = [Chart(spec=spec)]
+    charts_ = [Chart(spec={"description": caption} | spec)]
     return [Figure(title="Ranks over tasks", short="Ranks", caption=caption, charts=charts_)]
 
 

@@ -17,7 +17,7 @@ from stillery.study.cells import PlannedCell
 from stillery.study.claims import Claims, Pace
 from stillery.study.collect import Collected, Damaged, collect
 from stillery.study.folder import State, StudyFolder
-from stillery.study.kept import kept_tables, table_folder
+from stillery.study.kept import kept_tables
 from stillery.study.plan import Plan
 from stillery.study.results import Key
 from stillery.study.statistics import conclude
@@ -112,14 +112,7 @@ def _part(folder: StudyFolder, plan: Plan, one: Collected) -> Part:
     def costs(key: Key) -> Mapping[str, float | None]:
         return files[key].costs if key in files else _teacher_costs(files, key[0])
 
-    return study_part(
-        found,
-        costs,
-        title=one.table.name,
-        notes=one.notes,
-        margin=plan.margin,
-        written=table_folder(folder.path, one.table.name),
-    )
+    return study_part(found, costs, title=one.table.name, notes=one.notes, margin=plan.margin)
 
 
 def _teacher_costs(files: Mapping[Key, RunFiles], task: str) -> dict[str, float | None]:

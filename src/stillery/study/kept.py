@@ -31,7 +31,7 @@ def table_folder(study: Path, name: str) -> Path:
 
 def keep_tables(folder: Path, tables: Sequence[PlannedTable]) -> None:
     """Write the tables of a study beside its plan: which cells fill them."""
-    text = json.dumps([_table(one) for one in tables], indent=1) + "\n"
+    text = json.dumps([_table(one) for one in tables], indent=1, default=dict) + "\n"
     if not (folder / _FILE).is_file() or (folder / _FILE).read_text(encoding="utf-8") != text:
         with atomic_file(folder / _FILE) as part:
             part.write_text(text, encoding="utf-8")
