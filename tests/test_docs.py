@@ -300,6 +300,11 @@ def test_options_that_documents_name_exist() -> None:
             [sys.executable, "-m", "stillery", "tasks", group, "--help"], capture_output=True, text=True
         )
         helped += done.stdout
+    for name in ("angles", "flatness", "forecast", "loss-surface", "probe"):
+        done = subprocess.run(
+            [sys.executable, "-m", "stillery", "analyse", name, "--help"], capture_output=True, text=True
+        )
+        helped += done.stdout
     known = set(re.findall(r"--[a-z][a-z-]*", helped))
     for page in (
         "README.md",
@@ -309,6 +314,7 @@ def test_options_that_documents_name_exist() -> None:
         "docs/teacher-cache.md",
         "docs/teachers.md",
         "docs/studies.md",
+        "docs/analyses.md",
     ):
         text = re.sub(
             r"`python benchmarks.*?`|```sh\npython.*?```|accelerate launch --.*? -m ",

@@ -11,7 +11,10 @@ Every function takes files or what is in memory: a DataFrame, a `datasets.Datase
 
 from __future__ import annotations
 
-from stillery.api.calls import compare, diagnose, distill, evaluate, finetune, predict, report, score, shrink
+from stillery.api.calls import analysis, compare, diagnose, distill, evaluate, finetune, predict, report, score, shrink
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
+__all__ = [
+    "STOP", "analysis", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score",
+    "shrink",
+]  # fmt: skip

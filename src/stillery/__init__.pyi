@@ -15,6 +15,7 @@ from typing import Any, overload
 
 from transformers import PreTrainedTokenizerBase
 
+from stillery.analyse.finding import Finding
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.diagnosis.findings import Diagnosis
@@ -23,7 +24,136 @@ from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
+__all__ = [
+    "STOP",
+    "analysis",
+    "compare",
+    "diagnose",
+    "distill",
+    "evaluate",
+    "finetune",
+    "predict",
+    "report",
+    "score",
+    "shrink",
+]
+
+def analysis(
+    name: str,
+    models: Model | Sequence[Model],
+    *,
+    data: Data | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    out: StrPath | None = None,
+    examples: int | None = None,
+    layers: int | None = None,
+    init: str | None = None,
+    steps: int | None = None,
+    lr: float | None = None,
+    seed: int | None = None,
+    teacher: Model | None = None,
+    pool: str | None = None,
+    scale: bool | None = None,
+    most: float | None = None,
+    radii: int | None = None,
+    draws: int | None = None,
+    grid: int | None = None,
+    margin: float | None = None,
+    penalty: float | None = None,
+    metric: str | None = None,
+    bins: int | None = None,
+    task: str | None = None,
+    split: str | None = None,
+    stack: str | None = None,
+    data_dir: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
+    unlabelled: bool = False,
+    max_length: int | None = None,
+    source: str | None = None,
+    target: str | None = None,
+    max_target_length: int | None = None,
+    prompt: str | None = None,
+    prefix: str | None = None,
+    batch_size: int | None = None,
+    overwrite: bool = False,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Finding:
+    """Carry out one of the papers' analyses on models or runs; see `stillery analyse --help` for what each shows.
+
+    The result has arrays (`data`), one sentence that reads them, a Vega-Lite specification of the picture (`spec`) and
+    a short table. With `out` it is also written as NAME.json, NAME.svg and NAME.png.
+
+    What matters first:
+        name: The analysis: forecast, angles, similarity, layer-divergence, attention-weights, flatness,
+            loss-surface, probe, variance, supplementary, agreement, projections.
+        models: A run, a folder, a name on the hub, or a model of transformers with its tokenizer; of several a
+            list.
+        data: A file, or a folder with train, dev and test files; or in memory a DataFrame of pandas or polars, a
+            pyarrow Table, a datasets.Dataset or DatasetDict, a list of dicts, a dict of splits such as {'train':
+            ..., 'test': ...}.
+        tokenizer: The tokenizer of a model that is given in memory.
+        out: Folder for NAME.json, .svg and .png.  [default: nothing is written]
+        examples: Use N examples for the angles, evenly spread over the split.
+        layers: Layers of the student. (forecast)
+        init: The start to look at the layers of.  [default: first and even] (forecast)
+        steps: Training steps of the trial of each start, 12 to 48; 0 leaves it out. (forecast)
+        lr: Learning rate of the trial. (forecast)
+        seed: Seed of the student, the trial and the shuffles. (forecast, flatness)
+        teacher: The teacher.  [default: that of the student's run] (angles, similarity, attention-weights)
+        pool: One vector of a text: of its first token, or the mean. (similarity, layer-divergence, probe)
+        scale: Divide the products by the square root of the width, as ALP-KD's option does. (attention-weights)
+        most: Largest radius: the noise's size as a share of the embedding output's. (flatness, agreement)
+        radii: Number of radii, evenly spaced from 0. (flatness)
+        draws: Draws of the noise at each radius. (flatness)
+        grid: Points along each side of the plane. (loss-surface)
+        margin: How far the plane reaches beyond the models, as a share of their distance. (loss-surface)
+        penalty: Strength of the L2 penalty of the probe (1 / C). (probe)
+        metric: The metric to compare.  [default: the first, a task's official one] (variance, supplementary)
+        bins: Bins of the reliability diagram. (agreement)
+        task: A named task instead of data; see `stillery tasks`.
+
+    Data:
+        split: The split whose examples are used.
+        stack: Which layers of an encoder-decoder.  [default: encoder] (angles, similarity, layer-divergence,
+            attention-weights, probe)
+        data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
+        text: Column with the text, or with lists of words.  [default: found by name]
+        text_pair: Column with the second text.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        regression: Labels are numbers to predict, not classes.  [default: found from the labels]
+        multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
+            columns]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
+
+    Text generation:
+        source: Column with the source texts, to generate from.  [default: found by name]
+        target: Column with the target texts.  [default: found by name]
+        max_target_length: Tokens per target; longer ones are cut.  [default: as the model was trained, else 128]
+        prompt: Prompt template of a decoder, with {source} in it.  [default: as the model was trained]
+        prefix: Text put before each source of an encoder-decoder.  [default: as the model was trained]
+
+    Speed:
+        batch_size: Examples at a time.
+
+    Output:
+        overwrite: Replace earlier files in out.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
+    """
 
 def compare(
     runs: Sequence[Result | StrPath],
@@ -168,6 +298,7 @@ def distill(
     verbose: bool = False,
     checkpoint_every: int = 500,
     checkpoint_seconds: float | None = None,
+    snapshot_every: int | None = None,
     log_every: int = 20,
     grad_norms: bool = False,
     guards: bool = True,
@@ -315,6 +446,7 @@ def distill(
         checkpoint_every: Save a checkpoint to resume from every N steps.
         checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
             time goes into it.
+        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -527,6 +659,7 @@ def finetune(
     verbose: bool = False,
     checkpoint_every: int = 500,
     checkpoint_seconds: float | None = None,
+    snapshot_every: int | None = None,
     log_every: int = 20,
     grad_norms: bool = False,
     guards: bool = True,
@@ -622,6 +755,7 @@ def finetune(
         checkpoint_every: Save a checkpoint to resume from every N steps.
         checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
             time goes into it.
+        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -934,6 +1068,7 @@ def shrink(
     verbose: bool = False,
     checkpoint_every: int = 500,
     checkpoint_seconds: float | None = None,
+    snapshot_every: int | None = None,
     log_every: int = 20,
     grad_norms: bool = False,
     guards: bool = True,
@@ -1041,6 +1176,7 @@ def shrink(
         checkpoint_every: Save a checkpoint to resume from every N steps.
         checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
             time goes into it.
+        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant

@@ -15,8 +15,10 @@ import stillery
 from stillery.api import calls
 from stillery.api.stub import STUB, stub
 from stillery.errors import UserError
+from stillery.jobs.analyses.settings import ANALYSES
 from stillery.jobs.config.settings import (
     DataSettings,
+    GenerationSettings,
     MethodSettings,
     SearchSettings,
     StudentSettings,
@@ -25,8 +27,9 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-NAMES = ("finetune", "distill", "shrink", "evaluate", "compare", "diagnose", "report", "predict")
+NAMES = ("finetune", "distill", "shrink", "evaluate", "compare", "diagnose", "report", "predict", "analysis")
 FUNCTIONS = {name: getattr(calls, name) for name in NAMES}
+POSITIONAL = ("model", "models", "name", "places", "run", "runs")
 GROUPS = {
     "finetune": (DataSettings, Training, SearchSettings),
     "distill": (DataSettings, StudentSettings, MethodSettings, Training, Storing, SearchSettings),
@@ -36,6 +39,7 @@ GROUPS = {
     "diagnose": (),
     "report": (),
     "predict": (SearchSettings,),
+    "analysis": (DataSettings, GenerationSettings, *(one.settings for one in ANALYSES.values())),
 }
 
 
@@ -45,7 +49,7 @@ def test_signatures_have_every_setting_with_type_and_default(name: str) -> None:
     assert {each for group in GROUPS[name] for each in setting_names(group)} <= parameters.keys()
     for parameter in parameters.values():
         assert isinstance(parameter.annotation, str) and parameter.annotation
-        assert parameter.kind is parameter.KEYWORD_ONLY or parameter.name in ("model", "run", "runs", "places")
+        assert parameter.kind is parameter.KEYWORD_ONLY or parameter.name in POSITIONAL
     if "epochs" in parameters:
         assert (parameters["epochs"].default, parameters["epochs"].annotation) == (5, "int")
         assert (parameters["patience"].default, parameters["patience"].annotation) == (None, "int | None")

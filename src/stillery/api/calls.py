@@ -9,12 +9,23 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from stillery.api.options import COMPARE, DIAGNOSE, DISTILL, EVALUATE, FINETUNE, PREDICT, REPORT, SHRINK
+from stillery.api.options import (
+    ANALYSIS,
+    COMPARE,
+    DIAGNOSE,
+    DISTILL,
+    EVALUATE,
+    FINETUNE,
+    PREDICT,
+    REPORT,
+    SHRINK,
+)
 from stillery.api.signatures import Option, described
 from stillery.errors import ErrorList, UserError
 from stillery.verbosity import Verbosity, verbosity_as
 
 if TYPE_CHECKING:
+    from stillery.analyse.finding import Finding
     from stillery.api.given import Given
     from stillery.jobs.comparison.result import Comparison
     from stillery.jobs.config.settings import Asked
@@ -23,7 +34,7 @@ if TYPE_CHECKING:
     from stillery.jobs.result import Result
     from stillery.study.shrink.run import Shrunk
 
-__all__ = ["compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
+__all__ = ["analysis", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -266,6 +277,33 @@ def predict(model: Any, **given: Any) -> Any:
         written = memory.folder / "predictions.parquet"
         run_predict(place, file, written, **settings)
         return like(data, written)
+
+
+@described(ANALYSIS, "Finding")
+@_saying
+def analysis(name: str, models: Any, **given: Any) -> Finding:
+    """Carry out one of the papers' analyses on models or runs; see `stillery analyse --help` for what each shows.
+
+    The result has arrays (`data`), one sentence that reads them, a Vega-Lite specification of the picture (`spec`) and
+    a short table. With `out` it is also written as NAME.json, NAME.svg and NAME.png.
+    """
+    from stillery.api.given import given as taken
+
+    with taken() as memory:
+        _only_known(given, ANALYSIS)
+        from stillery.jobs.analyses.write import analysed
+
+        several = list(models) if isinstance(models, list | tuple) else [models]
+        tokenizer = given.get("tokenizer")
+        places = [
+            memory.model(one, f"models[{place}]" if len(several) > 1 else "models", tokenizer)
+            for place, one in enumerate(several)
+        ]
+        own = ("out", "overwrite", "tokenizer")
+        values = _plain({key: value for key, value in given.items() if key not in own})
+        values["data"] = memory.data(values.get("data"))
+        values["teacher"] = memory.model(values.get("teacher"), "teacher")
+        return analysed(name, places, values, _path(given.get("out")), overwrite=bool(given.get("overwrite")))
 
 
 def _anew(given: Mapping[str, Any]) -> dict[str, bool]:

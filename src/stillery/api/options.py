@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from stillery.api.signatures import Option, of_group, options_of
+from stillery.jobs.analyses.settings import ANALYSES
 from stillery.jobs.config.settings import (
     ConditionSettings,
     DataSettings,
@@ -19,7 +20,7 @@ from stillery.setting import Panel
 from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
 from stillery.train.settings import Storing, Training
 
-__all__ = ["COMPARE", "DIAGNOSE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "REPORT", "SHRINK"]
+__all__ = ["ANALYSIS", "COMPARE", "DIAGNOSE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "REPORT", "SHRINK"]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -251,4 +252,39 @@ PREDICT = options_of(
     leave_out=("task", "data_dir", "label", "regression", "multi_label", "label_separator", "unlabelled", "target",
                "max_target_length"),
     inherited=_AS_ITS_RUN,
+)  # fmt: skip
+
+
+def _of_analyses() -> list[Option]:
+    """Return the settings of all analyses; the default of each is that of its analysis."""
+    found: dict[str, Option] = {}
+    for analysis in ANALYSES.values():
+        for option in of_group(analysis.settings):
+            kind = option.type if option.type.endswith("| None") else f"{option.type} | None"
+            kind = "Model | None" if option.name == "teacher" else kind
+            found.setdefault(option.name, replace(option, type=kind, default=None))
+    of = {name: [one.name for one in ANALYSES.values() if name in setting_names(one.settings)] for name in found}
+    whole = len([one for one in ANALYSES.values() if one.reads])
+    return [
+        option if len(of[name]) >= whole else replace(option, help=f"{option.help} ({', '.join(of[name])})")
+        for name, option in found.items()
+    ]
+
+
+ANALYSIS = options_of(
+    Option(
+        name="name", type="str", panel=Panel.FIRST, required=True, positional=True,
+        help=f"The analysis: {', '.join(ANALYSES)}.",
+    ),
+    Option(
+        name="models", type="Model | Sequence[Model]", panel=Panel.FIRST, required=True, positional=True,
+        help="A run, a folder, a name on the hub, or a model of transformers with its tokenizer; of several a list.",
+    ),
+    _DATA, _TOKENIZER,
+    Option(
+        name="out", type="StrPath | None", panel=Panel.FIRST,
+        help="Folder for NAME.json, .svg and .png.  [default: nothing is written]",
+    ),
+    _overwrite("Replace earlier files in out."),
+    *_of_analyses(), *_SAYING, DataSettings, GenerationSettings, inherited=_as_trained("model"),
 )  # fmt: skip

@@ -25,6 +25,7 @@ from typing import Any, overload
 
 from transformers import PreTrainedTokenizerBase
 
+from stillery.analyse.finding import Finding
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.diagnosis.findings import Diagnosis

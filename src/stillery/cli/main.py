@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 import typer
 
+from stillery.cli.analyse import analyse
 from stillery.cli.cache import cache
 from stillery.cli.check import check
 from stillery.cli.compare import compare
@@ -57,6 +58,7 @@ for panel, commands in (
 ):
     for command in commands:
         app.command(cls=Command, rich_help_panel=panel)(command if command in _SHORT else saying(command))
+app.add_typer(analyse, rich_help_panel=Commands.UNDERSTAND)
 app.add_typer(tasks, rich_help_panel=Commands.DATA)
 
 

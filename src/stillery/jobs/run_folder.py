@@ -47,7 +47,7 @@ _NO_DIFFERENCE = {"fingerprints", "processes", "stored_stages", "given_in_python
 
 RUN_FILES = {
     "run.toml", "metrics.json", "log.jsonl", "predictions.parquet", "conditions.json", "similarity.json", "start.json",
-    "trackers.json", "machine.toml", "checkpoints", "given", "projections", "tensorboard",
+    "trackers.json", "machine.toml", "checkpoints", "given", "projections", "snapshots", "tensorboard",
 }  # fmt: skip
 """Files and folders of a run folder beside the model."""
 

@@ -42,6 +42,7 @@ from stillery.train.optimiser import adamw, set_rate
 from stillery.train.prefetch import prefetch
 from stillery.train.save_timer import SaveTimer
 from stillery.train.settings import Training
+from stillery.train.snapshots import save_snapshot
 from stillery.train.stage_clocks import Sources, StageSpan, lengths_of, spans_of
 from stillery.train.step import Step
 from stillery.train.step_inputs import StepInputs, StepLoader
@@ -157,6 +158,8 @@ def train(
         checkpoint.save_begun(folder, progress)
     if accelerator.is_main_process and cache is not None and progress.store_choices:
         cache.on_decision(progress.stored or ())
+    if settings.snapshot_every is not None and accelerator.is_main_process and not progress.step:
+        save_snapshot(folder, objective.student, 0)
 
     try:
         with bar("train", total) as shown, idle_teachers_offloaded(chosen.teachers, objective, accelerator, folder):
@@ -380,7 +383,15 @@ def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -
             with run.timer.saving():
                 checkpoint.save(run.folder, run.objective, stage.optimiser, progress.after(scaler=scaler))
         run.accelerator.wait_for_everyone()
+    every = run.settings.snapshot_every
+    if every is not None and run.accelerator.is_main_process and (progress.step % every == 0 or _ends(run, clock, due)):
+        save_snapshot(run.folder, run.objective.student, progress.step)
     return progress
+
+
+def _ends(run: _Run, clock: Clock, due: _Due) -> bool:
+    """Return whether a step is the last of the run."""
+    return due.last and clock.stage == len(run.objective.stages) - 1
 
 
 def _warn(run: _Run, found: Sequence[GuardWarning], progress: Progress) -> Progress:

@@ -44,6 +44,10 @@ class Training:
         above=0,
         panel=Panel.OUTPUT,
     )
+    snapshot_every: int | None = setting(
+        None, "Keep the student's weights every N steps in snapshots/, for `stillery analyse`.", least=1,
+        panel=Panel.OUTPUT,
+    )  # fmt: skip
     keep: str = setting(
         "best", "Keep the weights that are best on the dev split, or the last ones.", choices=("best", "last")
     )
