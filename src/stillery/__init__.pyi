@@ -24,7 +24,19 @@ from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk
 from stillery.train.callbacks import STOP
 
-__all__ = ["STOP", "analysis", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
+__all__ = [
+    "STOP",
+    "analysis",
+    "compare",
+    "diagnose",
+    "distill",
+    "evaluate",
+    "finetune",
+    "predict",
+    "report",
+    "score",
+    "shrink",
+]
 
 def analysis(
     name: str,

@@ -42,7 +42,8 @@ def stub() -> str:
     """Return the text of the stub."""
     import stillery
 
-    names = "[" + ", ".join(f'"{name}"' for name in stillery.__all__) + "]"
+    # One a line, as the formatter has long lists.
+    names = "[\n" + "".join(f'    "{name}",\n' for name in stillery.__all__) + "]"
     functions = [_text(getattr(calls, name)) for name in stillery.__all__ if hasattr(calls, name)]
     return "\n".join([_HEAD.format(about=inspect.cleandoc(stillery.__doc__ or ""), names=names), *functions])
 
