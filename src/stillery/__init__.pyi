@@ -7,7 +7,8 @@ teacher = finetune(model="minilm-l6", data=reviews)
 run = distill(teacher=teacher, data=reviews, method="layer-forward", layers=3)
 run, run.model, run.predictions
 
-Every function takes files or what is in memory: a DataFrame, a `datasets.Dataset`, a list of dicts."""
+Every function takes files or what is in memory: a DataFrame, a `datasets.Dataset`, a list of dicts. `Distiller` and
+`DistillationTrainer` bring a method into a training loop of your own, and into that of transformers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -16,6 +17,8 @@ from typing import Any, overload
 from transformers import PreTrainedTokenizerBase
 
 from stillery.analyse.finding import Finding
+from stillery.api.loop.distiller import Distiller
+from stillery.api.loop.trainer import DistillationTrainer
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.diagnosis.findings import Diagnosis
@@ -26,6 +29,8 @@ from stillery.train.callbacks import STOP
 
 __all__ = [
     "STOP",
+    "DistillationTrainer",
+    "Distiller",
     "analysis",
     "compare",
     "diagnose",

@@ -26,6 +26,8 @@ from typing import Any, overload
 from transformers import PreTrainedTokenizerBase
 
 from stillery.analyse.finding import Finding
+from stillery.api.loop.distiller import Distiller
+from stillery.api.loop.trainer import DistillationTrainer
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.diagnosis.findings import Diagnosis

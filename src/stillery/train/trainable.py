@@ -29,6 +29,7 @@ __all__ = [
     "WordData",
     "as_teacher_reads",
     "counted",
+    "rows_of_lengths",
     "shown_rows",
 ]
 
@@ -84,7 +85,7 @@ class TrainingData:
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
         """The numbers of examples, tokens and pairs of tokens."""
         found: dict[Rows, int] = {"examples": len(index)}
-        return found | _rows(self.tokens.lengths[index], None, drawn)
+        return found | rows_of_lengths(self.tokens.lengths[index], None, drawn)
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, with the teacher's inputs if its tokenizer differs."""
@@ -117,7 +118,7 @@ class TextData:
         encoder = None if tokens.encoder_lengths is None else tokens.encoder_lengths[index]
         found: dict[Rows, int] = {"examples": len(index), "targets": int(tokens.target_lengths[index].sum())}
         dropped = self.drop_start and tokens.target is not None
-        return found | _rows(encoder, shown_rows(tokens.decoder_lengths[index], dropped), drawn)
+        return found | rows_of_lengths(encoder, shown_rows(tokens.decoder_lengths[index], dropped), drawn)
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These examples as tensors, the labels among the inputs."""
@@ -158,7 +159,7 @@ class WordData:
     def rows(self, index: Indices, drawn: Drawn | None = None) -> dict[Rows, int]:
         """The numbers of sentences, scored positions, tokens and pairs of tokens."""
         found: dict[Rows, int] = {"examples": len(index), "targets": int(self.target_lengths[index].sum())}
-        return found | _rows(self.lengths[index], None, drawn)
+        return found | rows_of_lengths(self.lengths[index], None, drawn)
 
     def batch(self, index: Indices, pad_to: int = 8) -> Batch:
         """These sentences as tensors, the labels among the inputs."""
@@ -179,7 +180,8 @@ def shown_rows(lengths: Lengths, drop_start: bool) -> Lengths:
     return np.maximum(lengths - 1, 0) if drop_start else lengths
 
 
-def _rows(encoder: Lengths | None, decoder: Lengths | None, drawn: Drawn | None) -> dict[Rows, int]:
+def rows_of_lengths(encoder: Lengths | None, decoder: Lengths | None, drawn: Drawn | None) -> dict[Rows, int]:
+    """Count tokens and pairs of tokens of examples with these lengths, plain and, where drawn, mixed."""
     rows = counted(encoder, decoder)
     if drawn:
         mixed = counted(_mixed(encoder, *drawn), _mixed(decoder, *drawn))

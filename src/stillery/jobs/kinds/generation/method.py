@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from transformers import PreTrainedModel
+from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery import methods
 from stillery.errors import UserError
 from stillery.evaluation.generate import end_ids
 from stillery.jobs.chosen_recipe import check_learns
-from stillery.jobs.config.settings import Distill
+from stillery.jobs.config.settings import Distill, MethodSettings
 from stillery.jobs.kinds.generation.encoding import Encoding
 from stillery.jobs.prepare import Context, needs
 from stillery.models.family import kind_of
@@ -21,21 +21,27 @@ from stillery.recipe import Recipe
 from stillery.stacks import on_stacks
 from stillery.train.on_policy import OnPolicy
 
-__all__ = ["CHECKS", "for_family", "on_stacks_of", "policy"]
+__all__ = ["CHECKS", "for_family", "on_chosen_stacks", "on_stacks_of", "policy", "suited"]
 
 _RESIDUAL = ("t5", "mt5", "gpt2", "llama", "qwen2", "qwen3")
 """Families whose hidden states are a residual stream, which grows from layer to layer."""
 
 
 def for_family(run: Distill, teacher: Loaded | None) -> Distill:
-    """Return the run with method options suited to the teacher's family, where the user gives none.
+    """Return the run with method options suited to the teacher's family, where the user gives none."""
+    if teacher is None:
+        return run
+    return dataclasses.replace(run, method=suited(run.method, teacher.model.config))
+
+
+def suited(method: MethodSettings, config: PreTrainedConfig) -> MethodSettings:
+    """Return the method with options suited to a model of this configuration, where the user gives none.
 
     Hidden states are normalised per token, so that neither padding nor the batch composition changes a loss.
     """
-    method = run.method
-    if teacher is None or method.recipe is not None:
-        return run
-    config, known = teacher.model.config, methods.find(method.method).options
+    if method.recipe is not None:
+        return method
+    known = methods.find(method.method).options
     suits: dict[str, Any] = {}
     if config.model_type in _RESIDUAL and known.get("normalise") == "none":
         suits["normalise"] = "token"
@@ -45,18 +51,22 @@ def for_family(run: Distill, teacher: Loaded | None) -> Distill:
                 "embedding=true: embeddings of a model that is a decoder alone are not matched; leave it out"
             )
         suits["embedding"] = False
-    return dataclasses.replace(run, method=dataclasses.replace(method, options=suits | dict(method.options)))
+    return dataclasses.replace(method, options=suits | dict(method.options))
 
 
 def on_stacks_of(recipe: Recipe, run: Distill, teacher: Loaded) -> Recipe:
     """Return the recipe with its matches on the teacher's stacks that `--stacks` selects."""
-    method = run.method
+    return on_chosen_stacks(recipe, run.method, teacher.model.config)
+
+
+def on_chosen_stacks(recipe: Recipe, method: MethodSettings, config: PreTrainedConfig) -> Recipe:
+    """Return the recipe with its matches on the selected stacks of models of this configuration."""
     which: Any = method.stacks
     if which != "both" and not any(match.stack is None for stage in recipe.stages for match in stage.matches):
         raise UserError(
             f"--stacks {which}: the method matches no layers, or names their stack itself; leave it at both"
         )
-    return on_stacks(recipe, kind_of(teacher.model.config), which=which, cross_attention=method.cross_attention)
+    return on_stacks(recipe, kind_of(config), which=which, cross_attention=method.cross_attention)
 
 
 def policy(run: Distill, student: PreTrainedModel, teacher: Loaded, encoding: Encoding) -> OnPolicy | None:

@@ -1,0 +1,1 @@
+"""Distillation inside a training loop of one's own, or that of transformers' Trainer."""
