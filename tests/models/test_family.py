@@ -96,6 +96,8 @@ def test_the_longest_text_of_a_writer(make_writer: Any) -> None:
 def test_scores_of_layers_that_look_through_a_window_are_not_plain(make_writer: Any, make: Any) -> None:
     windows = {"use_sliding_window": True, "sliding_window": 3, "max_window_layers": 2}
     assert not scores_are_plain(make_writer("qwen3", **windows).config)
+    assert not scores_are_plain(make_writer("mistral", sliding_window=3).config)
+    assert not scores_are_plain(make_writer("olmo", clip_qkv=1.0).config)
     assert not scores_are_plain(make_writer("gpt2", scale_attn_by_inverse_layer_idx=True).config)
     assert not scores_are_plain(make("deberta-v2").config)
     assert all(scores_are_plain(make_writer(name).config, "decoder") for name in GENERATORS)

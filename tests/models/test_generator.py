@@ -87,7 +87,7 @@ def test_a_student_of_all_layers_is_the_teacher(writer: Loaded, texts: dict[str,
 def test_the_head_is_tied_as_the_teachers_is(writer: Loaded) -> None:
     theirs, weights = writer.model, writer.model.state_dict()
     tied = theirs.get_output_embeddings().weight is theirs.get_input_embeddings().weight
-    assert tied == (writer.name.removeprefix("writer-") in ("t5", "mt5", "bart", "gpt2", "qwen2"))
+    assert tied == (writer.name.removeprefix("writer-") in ("t5", "mt5", "bart", "gpt2", "qwen2", "gemma", "smollm3"))
     for init in ("even", "random"):
         model = student_of(writer, init).model
         assert (model.get_output_embeddings().weight is model.get_input_embeddings().weight) == tied
@@ -168,7 +168,9 @@ WIDTHS = {
 @torch.no_grad()
 def test_narrower_students(writer: Loaded, texts: dict[str, Tensor]) -> None:
     config = writer.model.config
-    expected = WIDTHS["t5" if config.model_type == "mt5" else config.model_type]
+    alike = {"mt5": "t5", "gemma": "llama", "mistral": "llama"}
+    alike |= dict.fromkeys(("olmo", "olmo2", "phi", "smollm3"), "qwen2")
+    expected = WIDTHS[alike.get(config.model_type, config.model_type)]
     assert generator_sizes(StudentShape(layers=2, width=16), config, "t") == expected
     student = student_of(writer, width=16)
     assert {stack: sizes(student.model.config, stack) for stack in expected} == expected

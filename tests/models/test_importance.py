@@ -17,6 +17,8 @@ from stillery.models.load_model import Loaded
 from stillery.models.trace import trace
 from stillery.models.wanted_outputs import Wanted
 
+HEAD_NORMS = ("q_norm", "k_norm", "q_layernorm", "k_layernorm")
+
 
 @torch.no_grad()
 def make_idle(model: PreTrainedModel, stack: str, layer: int) -> None:
@@ -28,7 +30,7 @@ def make_idle(model: PreTrainedModel, stack: str, layer: int) -> None:
     width = sizes(model.config, stack).width
     for name, parameter in module.named_parameters():
         if "norm" in name.lower() or "ln_" in name:
-            assert parameter.shape == (width,) or "q_norm" in name or "k_norm" in name
+            assert parameter.shape == (width,) or any(norm in name for norm in HEAD_NORMS)
             parameter.fill_(0.0 if name.endswith("bias") else 1.0)
 
 

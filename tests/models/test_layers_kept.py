@@ -27,7 +27,8 @@ from stillery.models.wanted_outputs import Wanted
 
 READERS = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "deberta-v2",
            "deberta-v2-conv")  # fmt: skip
-WRITERS = ("t5", "t5-gated", "mt5", "bart", "gpt2", "llama", "qwen2", "qwen3")
+# Not Gemma, whose embeddings grow with the width, nor OLMo 2, which norms all heads together: growing changes both.
+WRITERS = ("t5", "t5-gated", "mt5", "bart", "gpt2", "llama", "qwen2", "qwen3", "phi", "smollm3")
 GIVEN = {"query", "key", "value", "fused", "inner", "cross query", "cross key", "cross value"}
 """What a map gives when it reads the width."""
 

@@ -178,6 +178,9 @@ def test_a_head_that_is_absent_is_not_made_up(make_writer: Any, save: Any) -> No
     assert "such as lm_head.weight" in fault_of(load_generator, folder)
 
 
+WITH_KEY_HEADS = ("llama", "qwen2", "qwen3", "mistral", "gemma", "olmo", "olmo2", "phi", "smollm3")
+
+
 def test_both_stacks_are_shown(writer: Loaded, make_writer: Any, save: Any) -> None:
     name = writer.name.removeprefix("writer-")
     model = make_writer(name, vocab_size=VOCABULARY)
@@ -187,14 +190,14 @@ def test_both_stacks_are_shown(writer: Loaded, make_writer: Any, save: Any) -> N
     assert {stack["name"]: stack["layers"] for stack in found["stacks"]} == depths
     for stack in found["stacks"]:
         assert [row["layer"] for row in stack["rows"]] == list(range(stack["layers"] + 1))
-        assert stack["key_heads"] == (2 if name in ("llama", "qwen2", "qwen3") or (name, stack["name"]) == (
-            "bart", "decoder") else 4)  # fmt: skip
+        shared = name in WITH_KEY_HEADS or (name, stack["name"]) == ("bart", "decoder")
+        assert stack["key_heads"] == (2 if shared else 4)
     # Everything is counted once: what is left are final norms and a head of its own.
     counted = sum(row["parameters"] for stack in found["stacks"] for row in stack["rows"])
     head = 0 if found["tied_head"] else 32 * VOCABULARY
-    norms = {"bart": 0, "gpt2": 64, "llama": 32, "qwen2": 32, "qwen3": 32}.get(name, 64)
+    norms = {"bart": 0, "olmo": 0, "gpt2": 64, "phi": 64 + VOCABULARY}.get(name, 32 if name in WITH_KEY_HEADS else 64)
     assert found["parameters"] == sum(each.numel() for each in model.parameters()) == counted + head + norms
-    assert found["tied_head"] == (name not in ("t5-gated", "llama", "qwen3"))
+    assert found["tied_head"] == (name not in ("t5-gated", "llama", "qwen3", "mistral", "olmo", "olmo2", "phi"))
     layers = [row for stack in found["stacks"] for row in stack["rows"][1:]]
     assert len({row["name"] for row in layers}) == len(layers) and all(row["parameters"] > 0 for row in layers)
 

@@ -142,9 +142,13 @@ def test_queries_keys_and_values_are_what_a_layers_maps_give(writer: Loaded, tex
     for name in stacks_of(model.config):
         shown = trace(model, texts, {name: Wanted(query=[2], key=[2], value=[2], hidden=[1])}).stack(name)
         has, module = sizes(model.config, name), layer_modules(model, name)[1]
-        norm = {"t5": "layer.0.layer_norm", "mt5": "layer.0.layer_norm", "gpt2": "ln_1", "bart": None}.get(
-            model.config.model_type, "input_layernorm"
-        )
+        norm = {
+            "t5": "layer.0.layer_norm",
+            "mt5": "layer.0.layer_norm",
+            "gpt2": "ln_1",
+            "bart": None,
+            "olmo2": None,
+        }.get(model.config.model_type, "input_layernorm")
         state = shown.hidden[1] if norm is None else module.get_submodule(norm)(shown.hidden[1])
         paths = layout_of(model.config, name).projections
         for place, found in enumerate((shown.query, shown.key, shown.value)):

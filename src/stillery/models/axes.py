@@ -55,7 +55,7 @@ def _in_layer(rest: str, layout: Layout, count: int) -> Axes:
     if layout.bias is not None and path == layout.bias:
         return None, "heads"
     if layout.head_norms is not None and path in layout.head_norms:
-        return ("size",)
+        return (("query", "key")[layout.head_norms.index(path)] if layout.joint_norms else "size",)
     maps = _maps(layout)
     if path not in maps:
         return ("width",) if count == 1 else (None,) * count

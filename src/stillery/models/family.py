@@ -222,11 +222,13 @@ def layer_modules(model: PreTrainedModel, stack: str | None = None) -> list[nn.M
 def scores_are_plain(config: PreTrainedConfig, stack: str | None = None) -> bool:
     """Return whether a stack's attention scores are determined by its queries, keys and bias, causal or not.
 
-    Those of layers with sliding-window attention (some Qwen models) are not, because their mask differs.
+    Those of layers with sliding-window attention (some Qwen and Mistral models) are not, because their mask differs.
     """
-    windows = "sliding_attention" in (getattr(config, "layer_types", None) or [])
-    by_depth = getattr(config, "scale_attn_by_inverse_layer_idx", False)
-    return layout_of(config, stack).plain_scores and not windows and not by_depth
+    kinds = getattr(config, "layer_types", None)
+    windows = "sliding_attention" in kinds if kinds else getattr(config, "sliding_window", None) is not None
+    # Clipped queries and keys (some OLMo models) are no longer those of the projections.
+    changed = getattr(config, "scale_attn_by_inverse_layer_idx", False) or getattr(config, "clip_qkv", None) is not None
+    return layout_of(config, stack).plain_scores and not windows and not changed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -123,8 +123,9 @@ def _student_config(
     """Return the source's configuration with the student's sizes."""
     config = copy.deepcopy(source)
     # Settings per layer are taken from the copied layers.
-    if getattr(source, "layer_types", None):
-        config.layer_types = [source.layer_types[layer - 1] for layer in layers[stacks_of(source)[0]]]
+    for name in ("layer_types", "no_rope_layers"):
+        if getattr(source, name, None):
+            setattr(config, name, [getattr(source, name)[layer - 1] for layer in layers[stacks_of(source)[0]]])
     for stack, names in GENERATORS[source.model_type].sizes.items():
         before = sizes(source, stack)
         for size, name in names.items():

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from typing import Any
 
@@ -22,10 +22,14 @@ Change = Callable[[Tensor], Tensor]
 
 
 def _rotated(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Apply a rotary embedding to [batch, tokens, heads, size], with cos and sin [batch, tokens, size]; merge heads."""
-    first, second = states.chunk(2, dim=-1)
-    rotated = states * cos.unsqueeze(2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(2)
-    return rotated.flatten(2)
+    """Apply a rotary embedding to [batch, tokens, heads, size], with cos and sin [batch, tokens, size].
+
+    Where cos and sin are smaller than a head, only its first dimensions are rotated (Phi).
+    """
+    turned, kept = states[..., : cos.shape[-1]], states[..., cos.shape[-1] :]
+    first, second = turned.chunk(2, dim=-1)
+    rotated = turned * cos.unsqueeze(2) + torch.cat([-second, first], dim=-1) * sin.unsqueeze(2)
+    return torch.cat([rotated, kept], dim=-1) if kept.shape[-1] else rotated
 
 
 @cache
@@ -60,7 +64,10 @@ class StackHooks:
         self.stop_after = wanted.last if stop and not wanted.feature else None
         self.kept: dict[str, dict[int, Tensor]] = {}
         self.layer, self.angles = 0, None
-        self.layout, self.depth = layout_of(model.config, stack), sizes(model.config, stack).layers
+        self.layout, self.sizes = layout_of(model.config, stack), sizes(model.config, stack)
+        self.depth = self.sizes.layers
+        rotated = self.layout.rotated
+        self.rotates: Sequence[Any] = [True] * self.depth if rotated is None else getattr(model.config, rotated)
         self.handles: list[Any] = []
         modules = layer_modules(model, stack)
         for number, module in enumerate(dict.fromkeys(modules), 1):
@@ -144,9 +151,21 @@ class StackHooks:
         self._keep(name, self.layer, output)
         other = {"query": self.wanted.key, "key": self.wanted.query}.get(name, ())
         if self.layout.rotary and self.layer in other:
+            self._keep(f"rotated_{name}", self.layer, self._turned(name, place, layer, output))
+
+    def _turned(self, name: str, place: int, layer: nn.Module, states: Tensor) -> Tensor:
+        """Return queries or keys as the scores are made from them: normed where the family does, and rotated."""
+        norm: nn.Module | None = None
+        if self.layout.head_norms is not None:
+            path, _, leaf = self.layout.head_norms[place].rpartition(".")
+            norm = getattr(layer.get_submodule(path), leaf, None)
+        if norm is not None and self.layout.joint_norms:
+            states = norm(states)
+        heads = (self.sizes.key_heads or self.sizes.heads) if name == "key" else self.sizes.heads
+        states = states.unflatten(-1, (heads, -1))
+        if norm is not None and not self.layout.joint_norms:
+            states = norm(states)
+        if self.rotates[self.layer - 1]:
             assert self.angles is not None
-            cos, sin = self.angles
-            states = output.unflatten(-1, (-1, cos.shape[-1]))
-            if self.layout.head_norms is not None:
-                states = layer.get_submodule(self.layout.head_norms[place])(states)
-            self._keep(f"rotated_{name}", self.layer, _rotated(states, cos, sin))
+            states = _rotated(states, *self.angles)
+        return states.flatten(2)

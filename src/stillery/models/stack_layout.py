@@ -28,8 +28,10 @@ class Layout:
         fused: whether queries, keys and values have one map.
         transposed: whether the weight of a map is [in, out] instead of [out, in].
         head_bias: position biases of the stack, with a column per head; relative to the base model.
-        head_norms: the norms of queries and keys of each head, after the projections.
+        head_norms: the norms of queries and keys of each head, after the projections, if the layers have them.
+        joint_norms: whether these are norms of all heads side by side instead.
         rotary: whether queries and keys get a rotary position embedding, after the projections.
+        rotated: the configuration's list of the layers with rotary positions, where some have none.
         bias: position biases in the first layer, which all layers use.
         scaled: whether the scores are QK^T / sqrt(d) instead of QK^T.
         plain_scores: whether the scores are that product, plus a bias, without further terms.
@@ -54,7 +56,9 @@ class Layout:
     transposed: bool = False
     head_bias: str | None = None
     head_norms: tuple[str, str] | None = None
+    joint_norms: bool = False
     rotary: bool = False
+    rotated: str | None = None
     bias: str | None = None
     scaled: bool = True
     plain_scores: bool = True
@@ -195,17 +199,34 @@ _LLAMA_SIZES = {
     "key_heads": "num_key_value_heads",
 }
 _LLAMA = Generator(stacks={"decoder": _LLAMA_STACK}, sizes={"decoder": _LLAMA_SIZES | {"head_size": "head_dim"}})
+_NORMED = replace(_LLAMA_STACK, head_norms=("self_attn.q_norm", "self_attn.k_norm"))
+_PHI_STACK = replace(
+    _LLAMA_STACK,
+    attended="self_attn.dense",
+    to_inner=("mlp.fc1",),
+    from_inner="mlp.fc2",
+    norm="final_layernorm",
+    head_norms=("self_attn.q_layernorm", "self_attn.k_layernorm"),
+)
 
 GENERATORS: dict[str, Generator] = {
     "bart": _BART,
+    "gemma": _LLAMA,
     "gpt2": _GPT2,
     "llama": _LLAMA,
+    "mistral": _LLAMA,
     "mt5": _T5,
+    "olmo": Generator(stacks={"decoder": _LLAMA_STACK}, sizes={"decoder": _LLAMA_SIZES}),
+    "olmo2": Generator(stacks={"decoder": replace(_NORMED, joint_norms=True)}, sizes={"decoder": _LLAMA_SIZES}),
+    "phi": Generator(stacks={"decoder": _PHI_STACK}, sizes={"decoder": _LLAMA_SIZES}),
     "qwen2": Generator(stacks={"decoder": _LLAMA_STACK}, sizes={"decoder": _LLAMA_SIZES}),
     "qwen3": Generator(
-        stacks={"decoder": replace(_LLAMA_STACK, head_norms=("self_attn.q_norm", "self_attn.k_norm"))},
+        stacks={"decoder": _NORMED},
         sizes={"decoder": _LLAMA_SIZES | {"head_size": "head_dim"}},
+    ),
+    "smollm3": Generator(
+        stacks={"decoder": replace(_LLAMA_STACK, rotated="no_rope_layers")}, sizes={"decoder": _LLAMA_SIZES}
     ),
     "t5": _T5,
 }
-"""The supported text generators by model type; SmolLM and similar models have the type llama."""
+"""The supported text generators by model type; SmolLM, SmolLM2 and similar models have the type llama."""

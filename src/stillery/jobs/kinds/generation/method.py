@@ -17,13 +17,14 @@ from stillery.jobs.prepare import Context, needs
 from stillery.models.family import kind_of
 from stillery.models.load_model import Loaded
 from stillery.models.model_inputs import starts_with_padding
+from stillery.models.stack_layout import GENERATORS
 from stillery.recipe import Recipe
 from stillery.stacks import on_stacks
 from stillery.train.on_policy import OnPolicy
 
 __all__ = ["CHECKS", "for_family", "on_chosen_stacks", "on_stacks_of", "policy", "suited"]
 
-_RESIDUAL = ("t5", "mt5", "gpt2", "llama", "qwen2", "qwen3")
+_RESIDUAL = ("t5", "mt5", *(name for name, family in GENERATORS.items() if family.kind == "decoder"))
 """Families whose hidden states are a residual stream, which grows from layer to layer."""
 
 
