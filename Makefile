@@ -27,9 +27,10 @@ bench: .venv/dev .venv-bench/peers
 stub: .venv/dev
 	$(BIN)/python -m stillery.api.stub
 
-# What the pages of methods and parts have from the code.
+# What the pages of methods, parts and families have from the code.
 docs: .venv/dev
 	$(BIN)/python -m stillery.cli.method_pages
+	$(BIN)/python -m stillery.api.loop.families
 
 # The tests of the report need a browser: root installs it, others are told what to install.
 test-slow: .venv/slow
