@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from making import make_run
+from report_runs import make_run
 
 from stillery.cli.main import main
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from chromium import CHROMIUM, Browser, browser
-from making import make_run
+from report_runs import make_run
 
 from stillery.reports.serve import Server
 from stillery.reports.write import write_report

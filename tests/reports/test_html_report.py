@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from making import make_run
+from report_runs import make_run
 
 import stillery as library
 from stillery.errors import UserError
