@@ -70,7 +70,8 @@ def train(job: Job) -> dict[str, Any]:
         prepared = prepared_run(job, out)
         run(watched(prepared, watch), out, end=unscored)
         kept = sum(path.stat().st_size for path in (Path(folder) / "cache" / "teacher").rglob("*") if path.is_file())
-        first = json.loads((out / "log.jsonl").read_text(encoding="utf-8").splitlines()[0])
+        events = map(json.loads, (out / "log.jsonl").read_text(encoding="utf-8").splitlines())
+        first = next(event for event in events if event["event"] == "train")
     return watch.answer(first={"loss": first["loss"], **first["terms"]}, store_mb=kept / 1e6)
 
 

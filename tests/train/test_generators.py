@@ -85,7 +85,7 @@ def test_every_method_trains(name: str, family: str, tmp_path: Path) -> None:
     check_stages(lesson.recipe.stages, *map(stack_sizes, configs), Clock(), configs)
     logged = run(lesson, data, tmp_path)
     for stage in lesson.recipe.stages:
-        steps = [event for event in logged if event["stage"] == stage.name]
+        steps = [event for event in logged if event["event"] == "train" and event["stage"] == stage.name]
         # Consistency is ramped up, so it is no measure of progress.
         first, last = ({k: v for k, v in steps[at]["terms"].items() if "consistency" not in k} for at in (0, -1))
         assert len(steps) > 1 and sum(last.values()) < sum(first.values())
