@@ -26,6 +26,7 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    ModernBertConfig,
     MPNetConfig,
     MT5Config,
     Olmo2Config,
@@ -50,6 +51,7 @@ Save = Callable[[str, PreTrainedModel], Path]
 _SIZES = {"hidden_size": 32, "num_hidden_layers": 4, "num_attention_heads": 4, "intermediate_size": 48}
 _DISTILBERT_SIZES = {"dim": 32, "n_layers": 4, "n_heads": 4, "hidden_dim": 48}
 _RELATIVE = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False}
+_WINDOW = {"local_attention": 4, "pad_token_id": 0}
 _SEGMENTS_OF_ONE = {"type_vocab_size": 1}
 
 
@@ -70,6 +72,8 @@ KINDS = {
                  pooler="bert.pooler.dense.", classifier="classifier.", segments=True),
     "roberta": Kind(config=RobertaConfig, options=_SIZES | _SEGMENTS_OF_ONE, layers="roberta.encoder.layer."),
     "camembert": Kind(config=CamembertConfig, options=_SIZES | _SEGMENTS_OF_ONE, layers="roberta.encoder.layer."),
+    "modernbert": Kind(config=ModernBertConfig, options=_SIZES | _WINDOW | {"classifier_bias": True},
+                       layers="model.layers.", pooler="head.dense.", classifier="classifier."),
     "xlm-roberta": Kind(config=XLMRobertaConfig, options=_SIZES | _SEGMENTS_OF_ONE, layers="roberta.encoder.layer."),
     "distilbert": Kind(config=DistilBertConfig, options=_DISTILBERT_SIZES, layers="distilbert.transformer.layer.",
                        pooler="pre_classifier.", classifier="classifier."),

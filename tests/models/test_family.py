@@ -45,7 +45,7 @@ def test_every_tensor_is_in_one_place(teacher: Loaded, kind: Any) -> None:
     model, family = teacher.model, family_of(teacher.model.config, teacher.name)
     prefix = f"{model.base_model_prefix}."
     for name in model.state_dict():
-        head = name.startswith((kind.pooler, kind.classifier))
+        head = name.startswith((kind.pooler, kind.classifier, "head."))
         assert family.in_body(name.removeprefix(prefix)) != head, name
     assert len(family.layer_modules(model)) == 4
 

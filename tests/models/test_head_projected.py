@@ -16,7 +16,7 @@ from stillery.models.export import export
 from stillery.models.family import sizes
 from stillery.models.head import choose_head, reuse_head
 from stillery.models.load_model import Loaded, load_classifier
-from stillery.models.projected_head import exported_parameters, folded, head_of, is_custom
+from stillery.models.projected_head import Head, exported_parameters, folded, head_of, is_custom
 from stillery.models.student import build
 from stillery.models.trace import trace
 from stillery.train.optimiser import adamw
@@ -95,6 +95,7 @@ def test_a_frozen_head_never_moves_and_all_else_does(
         assert {f"{kind.pooler}weight", f"{kind.pooler}bias"} <= moved, "the student's own pooler is trained"
     else:
         frozen = {f"{path}{name}" for path in (f"{kind.pooler}linear.", kind.classifier) for name in ("weight", "bias")}
+        frozen |= {name for name in before if name.startswith("head.norm.")}
         projector = {f"{kind.pooler}projector.{name}" for name in ("weight", "bias")}
     assert projector <= moved and not frozen & moved
     assert {name for name, parameter in student.named_parameters() if not parameter.requires_grad} == frozen
@@ -144,3 +145,12 @@ def test_a_folded_student_is_a_teacher_again(make: Any, tokenizer: PreTrainedTok
     export(projected(first, 16), tokenizer, tmp_path / "student", "card")
     second = load_classifier(str(tmp_path / "student"))
     assert not second.missing and choose_head(second.model.config, 16, second).reuse == "pooler+linear"
+
+
+def test_no_projector_goes_before_a_pooler_without_a_bias(make: Any, tokenizer: Any) -> None:
+    """ModernBERT's usual head: the fold would need one."""
+    bare = Loaded(model=make("modernbert", classifier_bias=False), tokenizer=tokenizer, name="t", missing=frozenset())
+    with pytest.raises(UserError, match="the pooler of t has no bias, so no projector goes before it"):
+        choose_head(bare.model.config, 16, bare, reuse="pooler+linear", allow_custom=True)
+    student = projected(bare, 16)
+    assert head_of(student) == Head(reuse="linear", projector="linear", width=32)

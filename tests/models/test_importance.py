@@ -67,7 +67,8 @@ def test_a_classifiers_layer_that_does_nothing_is_dropped(
     make_idle(model, "encoder", layer)
     found = measure(model, [batch])
     influence = found.influence["encoder"]
-    assert len(influence) == 4 and all(value > 0 for value in influence)
+    # Alone among classifiers ModernBERT adds to a residual stream, to which an idle layer adds nothing at all.
+    assert len(influence) == 4 and all(value > (-1e-6 if name == "modernbert" else 0) for value in influence)
     assert min(influence) == influence[layer - 1] < 0.5 * sorted(influence)[1]
     assert found.layers("encoder", 3) == [number for number in (1, 2, 3, 4) if number != layer]
 
@@ -114,6 +115,7 @@ def test_an_albert_has_an_influence_for_each_application(make: Any) -> None:
 
 
 READERS = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "deberta-v2",
+           "modernbert",
            "deberta-v2-conv")  # fmt: skip
 WRITERS = ("t5", "t5-gated", "mt5", "bart", "gpt2", "llama", "qwen2", "qwen3")
 

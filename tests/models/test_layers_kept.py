@@ -26,10 +26,11 @@ from stillery.models.trace import trace
 from stillery.models.wanted_outputs import Wanted
 
 READERS = ("bert", "roberta", "camembert", "xlm-roberta", "distilbert", "mpnet", "electra", "albert", "deberta-v2",
+           "modernbert",
            "deberta-v2-conv")  # fmt: skip
 # Not Gemma, whose embeddings grow with the width, nor OLMo 2, which norms all heads together: growing changes both.
 WRITERS = ("t5", "t5-gated", "mt5", "bart", "gpt2", "llama", "qwen2", "qwen3", "phi", "smollm3")
-GIVEN = {"query", "key", "value", "fused", "inner", "cross query", "cross key", "cross value"}
+GIVEN = {"query", "key", "value", "fused", "inner", "inner and gate", "cross query", "cross key", "cross value"}
 """What a map gives when it reads the width."""
 
 
@@ -104,6 +105,9 @@ class Grown:
             return self.width
         if what == "inner":
             return self.inner(stack, layer)
+        if what == "inner and gate":
+            inner = self.inner(stack, layer)
+            return torch.cat([inner, inner + sizes(self.config, stack).inner])
         cross = what.startswith("cross ")
         found = self.kept(stack, layer, cross).of(what.removeprefix("cross "))
         assert found is not None

@@ -259,7 +259,9 @@ def test_no_tokenizer(load: Callable[[str], Any], folder: Path) -> None:
 
 def test_no_tokenizer_of_any_family(teacher: Loaded, tmp_path: Path) -> None:
     teacher.model.save_pretrained(tmp_path)
-    assert "no tokenizer beside the model" in fault_of(load_tokenizer, tmp_path)
+    # For some families transformers makes an empty tokenizer, for others none.
+    said = fault_of(load_tokenizer, tmp_path)
+    assert "no tokenizer beside the model" in said or "cannot read the tokenizer" in said
 
 
 def test_a_damaged_tokenizer(folder: Path) -> None:

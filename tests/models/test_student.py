@@ -48,6 +48,10 @@ def test_layers_are_copied_tensor_by_tensor(
         if name.startswith(kind.layers) and not shared:
             index, rest = name.removeprefix(kind.layers).split(".", 1)
             source = f"{kind.layers}{layers[int(index)] - 1}.{rest}"
+            if rest == "attn_norm.weight" and source not in theirs:
+                # ModernBERT's first layer has no such norm; elsewhere it starts as a norm does.
+                assert torch.equal(tensor, torch.ones(32))
+                continue
         own_classifier = name.startswith(kind.classifier)
         assert torch.equal(tensor, theirs[source]) != own_classifier, name
     which = "the one layer that all 2 applications share" if shared else f"layers {layers[0]}, {layers[1]} as 1..2"

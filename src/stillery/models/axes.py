@@ -26,8 +26,8 @@ def axes_of(model: PreTrainedModel, name: str, count: int) -> Axes:
     """Return the names of a tensor's `count` axes; `name` is relative to the base model, for a head to the model.
 
     `width` is the hidden width. `query`, `key`, `value`, `attended` are the dimensions of all heads side by side,
-    `fused` the first three in one, `heads` one value per head. Those of a decoder's cross-attention have the prefix
-    `cross `. An unknown axis is None.
+    `fused` the first three in one, `heads` one value per head; `inner and gate` is the inner width twice. Those of a
+    decoder's cross-attention have the prefix `cross `. An unknown axis is None.
     """
     config = model.config
     stack, layer = place_of(config, name)
@@ -73,7 +73,7 @@ def _maps(layout: Layout) -> dict[str, Axes]:
     maps |= {layout.more_queries: ("query", "width"), layout.more_keys: ("key", "width")}
     maps |= {layout.attended: ("width", "attended"), layout.cross_attended: ("width", "cross attended")}
     maps |= {path: (f"cross {part}", "width") for path, part in zip(layout.cross or (), parts, strict=False)}
-    maps |= dict.fromkeys(layout.to_inner, ("inner", "width"))
+    maps |= dict.fromkeys(layout.to_inner, ("inner and gate" if layout.gated else "inner", "width"))
     maps[layout.from_inner] = ("width", "inner")
     return {path: axes for path, axes in maps.items() if path is not None}
 

@@ -104,6 +104,9 @@ def copy_weights(
     for key, tensor in model.state_dict().items():
         name = key.removeprefix(f"{prefix}.")
         theirs = _in_source(name, family, layers)
+        if theirs not in held and family.unnormed_first is not None and f".{family.unnormed_first}." in theirs:
+            # The source's first layer has no such norm; the student's starts as one that changes least.
+            continue
         found = _Tensor(own=tensor, theirs=held.get(theirs), name=theirs)
         pieces.setdefault(_piece(name, family, model), []).append(found)
     del pieces["classifier"]

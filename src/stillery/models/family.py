@@ -16,6 +16,7 @@ __all__ = [
     "FAMILIES",
     "Family",
     "Sizes",
+    "attends_in_windows",
     "family_of",
     "inside",
     "kind_of",
@@ -46,16 +47,19 @@ class Family:
         embeddings, encoder, layers: the paths of these modules.
         projection: projects embeddings of another width to the hidden width.
         extras: the encoder's weights outside its layers, with their descriptions.
-        projections, more_queries, more_keys, attended, to_inner, from_inner, head_bias: as in a `Layout`.
+        projections, more_queries, more_keys, attended, to_inner, from_inner, head_bias, norm: as in a `Layout`.
+        fused, gated, rotary: likewise.
         square: a map from hidden width to hidden width outside the layers.
         plain_scores: whether the attention scores are QK^T / sqrt(d), plus a bias, and nothing else.
         alone: the first module of a layer after its attention, from which on tokens are independent; None where
             layers share their modules.
         pooler: the dense layer between the first token's state and the classifier, under the family's own name.
+        pooler_norm: the norm between the pooler and the classifier.
         classifier: the final linear layer.
         token_classifier: the final linear layer for token classification, which has no pooler.
         inner: the name of the inner (feed-forward) width in the configuration.
         shared: whether all layers are one module that is applied repeatedly.
+        unnormed_first: a norm that every layer but the first has.
     """
 
     embeddings: str = "embeddings"
@@ -70,18 +74,26 @@ class Family:
     to_inner: str = "intermediate.dense"
     from_inner: str = "output.dense"
     head_bias: str | None = None
+    norm: str | None = None
+    fused: bool = False
+    gated: bool = False
+    rotary: bool = False
     square: str | None = None
     plain_scores: bool = True
     alone: str | None = "attention.output"
     pooler: str = "classifier.dense"
+    pooler_norm: str | None = None
     classifier: str = "classifier.out_proj"
     token_classifier: str = "classifier"
     inner: str = "intermediate_size"
     shared: bool = False
+    unnormed_first: str | None = None
 
     def in_body(self, name: str) -> bool:
         """Return whether a tensor, named relative to the base model, is in every checkpoint, with or without a head."""
-        paths = (self.embeddings, self.encoder, *([self.projection] if self.projection else []))
+        # Where the base model itself runs the layers, what it holds beside them is named.
+        encoder = (self.encoder,) if self.encoder else (self.layers, *([self.norm] if self.norm else []))
+        paths = (self.embeddings, *encoder, *([self.projection] if self.projection else []))
         return any(inside(name, path) for path in paths)
 
     def embedding_modules(self, model: PreTrainedModel) -> list[nn.Module]:
@@ -106,6 +118,10 @@ class Family:
             to_inner=(self.to_inner,),
             from_inner=self.from_inner,
             head_bias=self.head_bias,
+            norm=self.norm,
+            fused=self.fused,
+            gated=self.gated,
+            rotary=self.rotary,
             plain_scores=self.plain_scores,
             shared=self.shared,
             alone=self.alone,
@@ -161,6 +177,24 @@ FAMILIES: dict[str, Family] = {
         inner="hidden_dim",
     ),
     "electra": Family(projection="embeddings_project"),
+    "modernbert": Family(
+        encoder="",
+        layers="layers",
+        extras={"final_norm": "final norm", "head": "prediction head"},
+        projections=("attn.Wqkv", "attn.Wqkv", "attn.Wqkv"),
+        attended="attn.Wo",
+        to_inner="mlp.Wi",
+        from_inner="mlp.Wo",
+        norm="final_norm",
+        fused=True,
+        gated=True,
+        rotary=True,
+        alone=None,
+        pooler="head.dense",
+        pooler_norm="head.norm",
+        classifier="classifier",
+        unnormed_first="attn_norm",
+    ),
     "mpnet": Family(
         extras={"encoder.relative_attention_bias": "relative positions"},
         projections=("attention.attn.q", "attention.attn.k", "attention.attn.v"),
@@ -219,16 +253,20 @@ def layer_modules(model: PreTrainedModel, stack: str | None = None) -> list[nn.M
     return [modules[index * len(modules) // depth] for index in range(depth)]
 
 
+def attends_in_windows(config: PreTrainedConfig) -> bool:
+    """Return whether some layers attend to near tokens only, by a mask of their own."""
+    kinds = getattr(config, "layer_types", None)
+    return "sliding_attention" in kinds if kinds else getattr(config, "sliding_window", None) is not None
+
+
 def scores_are_plain(config: PreTrainedConfig, stack: str | None = None) -> bool:
     """Return whether a stack's attention scores are determined by its queries, keys and bias, causal or not.
 
     Those of layers with sliding-window attention (some Qwen and Mistral models) are not, because their mask differs.
     """
-    kinds = getattr(config, "layer_types", None)
-    windows = "sliding_attention" in kinds if kinds else getattr(config, "sliding_window", None) is not None
     # Clipped queries and keys (some OLMo models) are no longer those of the projections.
     changed = getattr(config, "scale_attn_by_inverse_layer_idx", False) or getattr(config, "clip_qkv", None) is not None
-    return layout_of(config, stack).plain_scores and not windows and not changed
+    return layout_of(config, stack).plain_scores and not attends_in_windows(config) and not changed
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from stillery.errors import ErrorList, UserError
 from stillery.models.custom_head import HOW_TO_LOAD
-from stillery.models.family import sizes
+from stillery.models.family import family_of, sizes
 from stillery.models.load_model import Loaded, load_head
 from stillery.models.projected_head import Head, final_linear, head_of, insert, pooler_path
 
@@ -52,6 +52,12 @@ def choose_head(
         projector = "linear"
     if projector == "mlp" and not allow_custom:
         errors.add(f"--projector mlp: it does not fold into a plain model; use --projector linear, {_CUSTOM}")
+    before_pooler = projector is not None and reuse == "pooler+linear"
+    if before_pooler and not errors.lines and not _has_bias(teacher):
+        errors.add(
+            f"--reuse pooler+linear: the pooler of {teacher.name} has no bias, so no projector goes before it; use "
+            "--reuse linear"
+        )
     errors.raise_any()
     return Head(reuse=reuse, projector=projector, width=width)
 
@@ -69,6 +75,11 @@ def _no_pooler(student: PreTrainedConfig, teacher: Loaded) -> str | None:
     if head_of(teacher.model) is not None:
         return f"the head of {teacher.name} is a custom one, its pooler does not stand alone"
     return None
+
+
+def _has_bias(model: Loaded) -> bool:
+    path = pooler_path(model.model)
+    return path is None or getattr(model.model.get_submodule(path), "bias", None) is not None
 
 
 @torch.no_grad()
@@ -93,6 +104,9 @@ def reuse_head(
         assert path is not None
         pooler = student.get_submodule(path)
         reused.append((getattr(pooler, "linear", pooler), theirs.get_submodule(path)))
+        norm = family_of(student.config, "student").pooler_norm
+        if norm is not None:
+            reused.append((student.get_submodule(norm), theirs.get_submodule(norm)))
     for ours, source in reused:
         ours.load_state_dict(source.state_dict())
         ours.requires_grad_(not freeze)

@@ -212,7 +212,8 @@ def load_classifier(name: str, *, labels: int | None = None) -> Loaded:
         config.num_labels = labels
         config.problem_type = None
     loaded = _load(SEQUENCE.auto, name, folder, config)
-    if labels is None and loaded.missing:
+    # Heads of ModernBERT for texts and for tokens hold weights of the same names.
+    if labels is None and (loaded.missing or head_in(architectures) is TOKEN):
         raise UserError(untrained_head(architectures, folder, name, SEQUENCE))
     # The weights of a token classification head have the same names.
     return _with_new_classifier(loaded) if labels is not None and head_in(architectures) is TOKEN else loaded

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -106,6 +107,10 @@ def insert(model: PreTrainedModel, head: Head, seed: int = 0) -> None:
         if projector is not None and head.reuse == "pooler+linear":
             assert pooler is not None
             _replace(model, pooler, Projected(projector, nn.Linear(head.width, head.width)))
+            norm = family_of(model.config, "model").pooler_norm
+            if norm is not None:
+                own: Any = model.get_submodule(norm)
+                _replace(model, norm, nn.LayerNorm(head.width, eps=own.eps, bias=own.bias is not None))
         elif projector is not None:
             linear = Projected(projector, nn.Linear(head.width, labels))
     _replace(model, classifier_path(model), linear)

@@ -61,8 +61,11 @@ class Cut:
         if what is None or what == "width":
             return self.width if what else None
         stack, layer = place_of(self.source.config, name)
-        if what == "inner":
-            return self.inner[stack][layer] if stack in self.inner else None
+        if what in ("inner", "inner and gate"):
+            kept = self.inner[stack][layer] if stack in self.inner else None
+            if kept is None or what == "inner":
+                return kept
+            return torch.cat([kept, kept + sizes(self.source.config, stack).inner])
         attention = self.cross if what.startswith("cross ") else self.heads
         return attention[stack][layer].of(what.removeprefix("cross ")) if stack in attention else None
 

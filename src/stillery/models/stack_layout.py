@@ -26,6 +26,7 @@ class Layout:
         cross, cross_attended: the same maps of a decoder's cross-attention.
         more_queries, more_keys: further maps to all heads, for relative positions.
         fused: whether queries, keys and values have one map.
+        gated: whether the map into the inner width gives both the inner states and their gate, side by side.
         transposed: whether the weight of a map is [in, out] instead of [out, in].
         head_bias: position biases of the stack, with a column per head; relative to the base model.
         head_norms: the norms of queries and keys of each head, after the projections, if the layers have them.
@@ -53,6 +54,7 @@ class Layout:
     more_queries: str | None = None
     more_keys: str | None = None
     fused: bool = False
+    gated: bool = False
     transposed: bool = False
     head_bias: str | None = None
     head_norms: tuple[str, str] | None = None

@@ -15,6 +15,7 @@ from stillery.models.family import Sizes, family_of, sizes
 from stillery.models.head_type import HeadType, head_type
 from stillery.models.importance import Importance
 from stillery.models.load_model import Loaded, check_same_tokenizer
+from stillery.models.option_words import LAYER_CHOICES
 from stillery.models.same_tokenizer import tokenizer_difference
 from stillery.models.slicing import is_narrower
 
@@ -84,6 +85,8 @@ def student_sizes(shape: StudentShape, source: PreTrainedConfig, name: str) -> S
         errors.add(f"--layers {layers}: {name} has only {has.layers} layers, a student cannot be deeper")
     if width % heads:
         errors.add(f"width {width} is not divisible by {heads} heads: choose --heads so that it divides --width")
+    elif family_of(source, name).rotary and width // heads % 2:
+        errors.add(f"heads of {width // heads}: rotary positions need an even size; choose other --heads or --width")
     errors.raise_any()
     inner = has.inner if width == has.width else round(has.inner * width / has.width)
     return Sizes(layers=layers, width=width, heads=heads, inner=inner)
@@ -113,9 +116,16 @@ def influence_line(importance: Importance, stack: str = "encoder", of: str = "")
     return f"block influence of the {of}layers on {importance.texts} training texts: {values}"
 
 
-def _student_config(source: PreTrainedConfig, wanted: Sizes, teacher: PreTrainedConfig) -> PreTrainedConfig:
-    """Return the source's configuration with other sizes and the teacher's labels, which also set their number."""
+def _student_config(
+    source: PreTrainedConfig, wanted: Sizes, teacher: PreTrainedConfig, layers: Sequence[int]
+) -> PreTrainedConfig:
+    """Return the source's configuration with other sizes and the teacher's labels, which also set their number.
+
+    The student's layers are of the kinds of the source's `layers`, where a family has several (ModernBERT).
+    """
     config = copy.deepcopy(source)
+    if getattr(source, "layer_types", None):
+        config.layer_types = [source.layer_types[layer - 1] for layer in layers]
     config.num_hidden_layers = wanted.layers
     config.hidden_size = wanted.width
     config.num_attention_heads = wanted.heads
@@ -156,13 +166,14 @@ def build(
     has = sizes(config)
     if getattr(config, "num_hidden_groups", 1) > 1 and wanted.layers != has.layers:
         raise UserError(f"{source.name}: an ALBERT with several layer groups cannot be cut to fewer layers")
-    model = _new(_student_config(config, wanted, teacher.model.config), head_type(teacher.model), seed)
+    choice = init if init in LAYER_CHOICES else "even"
+    layers = list(chosen) if chosen else choose_layers(choice, wanted.layers, has.layers, importance)
+    model = _new(_student_config(config, wanted, teacher.model.config, layers), head_type(teacher.model), seed)
     difference = allowed_difference(teacher, source)
     tokenizer = None if difference is None else source.tokenizer
     if init == "random":
         new = ("all weights new (random)",)
         return Student(model=model, origin=new, tokenizer=tokenizer, difference=difference)
-    layers = list(chosen) if chosen else choose_layers(init, wanted.layers, has.layers, importance)
     origin = copy_weights(model, source, layers, importance if is_narrower(wanted, has) else None)
     if init == "important" and not chosen and importance is not None:
         origin = (*origin, influence_line(importance))

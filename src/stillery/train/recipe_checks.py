@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from transformers import PreTrainedConfig
 
 from stillery.errors import ErrorList
-from stillery.models.family import Sizes, kind_of, scores_are_plain, stacks_of
+from stillery.models.family import Sizes, attends_in_windows, kind_of, scores_are_plain, stacks_of
 from stillery.pair_distances import flat_layers
 from stillery.recipe import Clock, Match, Need, Pairs, Representation, Stage
 from stillery.similarity_pairing import unmeasured
@@ -116,13 +116,16 @@ def _check_parts(
             "relation_heads=N of the -ild methods)"
         )
     scores = "query" in represent.needs and "key" in represent.needs
-    for model_type in dict.fromkeys(
-        config.model_type for config in configs if not scores_are_plain(config, match.stack)
-    ):
-        if scores:
+    for config in configs if scores else ():
+        if attends_in_windows(config):
             errors.add(
-                f"match {match.name}: the attention scores of a {model_type} model hold more than queries and keys "
-                "and cannot be had; use another method"
+                f"match {match.name}: some layers of a {config.model_type} model attend within a window, so that "
+                "attention scores cannot be compared; use another method, such as minilm-v2"
+            )
+        elif not scores_are_plain(config, match.stack):
+            errors.add(
+                f"match {match.name}: the attention scores of a {config.model_type} model hold more than queries and "
+                "keys and cannot be had; use another method"
             )
     crossed = match.stack == "decoder" and all(kind_of(config) == "encoder-decoder" for config in configs)
     if "cross_key" in represent.needs and not crossed:

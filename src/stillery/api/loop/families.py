@@ -53,12 +53,13 @@ _CONFIGS: dict[str, dict[str, Any]] = {
     "electra": {"embedding_size": 16},
     "gpt2": {"vocab_size": 99, "n_embd": 32, "n_layer": 4, "n_head": 4, "n_positions": 24} | _TOKENS,
     "mistral": {"sliding_window": None},
+    "modernbert": _TOKENS | {"local_attention": 4, "cls_token_id": 1, "sep_token_id": 2},
     "mt5": _T5,
     "t5": _T5,
 }
 """Sizes of families that name them in their own way, or that have more of them."""
 
-_ALSO_ASKED_FOR = ("deberta", "gemma2", "gemma3_text", "gpt_neox", "mbart", "modernbert", "olmo3", "opt", "phi3")
+_ALSO_ASKED_FOR = ("deberta", "gemma2", "gemma3_text", "gpt_neox", "mbart", "olmo3", "opt", "phi3")
 """Families of transformers that are not supported, with what is said of them."""
 
 _CALLED = {
