@@ -15,6 +15,7 @@ from stillery.api.options import (
     DIAGNOSE,
     DISTILL,
     EVALUATE,
+    EXPORT,
     FINETUNE,
     PREDICT,
     REPORT,
@@ -30,11 +31,24 @@ if TYPE_CHECKING:
     from stillery.jobs.comparison.result import Comparison
     from stillery.jobs.config.settings import Asked
     from stillery.jobs.diagnosis.findings import Diagnosis
+    from stillery.jobs.exported import Exported
     from stillery.jobs.from_python import FromPython
     from stillery.jobs.result import Result
     from stillery.study.shrink.run import Shrunk
 
-__all__ = ["analysis", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
+__all__ = [
+    "analysis",
+    "compare",
+    "diagnose",
+    "distill",
+    "evaluate",
+    "export",
+    "finetune",
+    "predict",
+    "report",
+    "score",
+    "shrink",
+]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -304,6 +318,33 @@ def analysis(name: str, models: Any, **given: Any) -> Finding:
         values["data"] = memory.data(values.get("data"))
         values["teacher"] = memory.model(values.get("teacher"), "teacher")
         return analysed(name, places, values, _path(given.get("out")), overwrite=bool(given.get("overwrite")))
+
+
+@described(EXPORT, "Exported")
+@_saying
+def export(model: Any, **given: Any) -> Exported:
+    """Write a trained encoder as ONNX and int8, if it still predicts what its checkpoint predicts.
+
+    It is compared on real examples, those of its run's dev split or of data or task. The result prints the table of
+    checkpoint, ONNX and int8; `record` is the contents of `export.json`.
+    """
+    from stillery.api.given import given as taken
+    from stillery.jobs.first_checks import check_scoring
+
+    own = ("out", "int8", "split", "min_agreement", "min_agreement_int8", "force", "overwrite", "batch_size", "latency")
+    with taken() as memory:
+        _only_known(given, EXPORT)
+        if given.get("out") is None:
+            raise UserError("out is not given: give the folder to write")
+        settings = _plain({name: value for name, value in given.items() if name not in (*own, "tokenizer")})
+        place = memory.model(model, "model", given.get("tokenizer"))
+        settings["data"] = memory.data(settings.get("data"))
+        check_scoring((place,), settings["data"], settings.get("data_dir"))
+        from stillery.jobs.export import Request, run_export
+
+        names = {"min_agreement": "least", "min_agreement_int8": "least_int8"}
+        said = {names.get(name, name): given[name] for name in own if given.get(name) is not None}
+        return run_export(Request(model=place, settings=settings, named=str, **said | {"out": Path(given["out"])}))
 
 
 def _anew(given: Mapping[str, Any]) -> dict[str, bool]:
