@@ -301,6 +301,7 @@ def distill(
     config: StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    push_to_hub: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
@@ -448,6 +449,8 @@ def distill(
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
+        push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
+            private.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
@@ -628,6 +631,7 @@ def export(
     min_agreement_int8: float = 98.0,
     force: bool = False,
     overwrite: bool = False,
+    push_to_hub: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
 ) -> Exported:
@@ -670,6 +674,8 @@ def export(
         min_agreement_int8: The same for the int8 file.
         force: Write files that agree less.
         overwrite: Replace an earlier export in out.
+        push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
+            private.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
@@ -734,6 +740,7 @@ def finetune(
     config: StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    push_to_hub: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
@@ -829,6 +836,8 @@ def finetune(
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
+        push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
+            private.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.

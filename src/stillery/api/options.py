@@ -53,6 +53,10 @@ def _overwrite(text: str) -> Option:
     return Option(name="overwrite", type="bool", default=False, panel=Panel.OUTPUT, help=text)
 
 
+_PUSH = Option(
+    name="push_to_hub", type="str | None", panel=Panel.OUTPUT,
+    help="Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is private.",
+)  # fmt: skip
 _RUN = (
     Option(
         name="out", type="StrPath | None", panel=Panel.FIRST,
@@ -80,6 +84,7 @@ _RUN = (
         name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Go on with the unfinished run in out.",
     ),
     _overwrite("Replace an earlier run in out, as soon as this one begins."),
+    _PUSH,
 )  # fmt: skip
 _SAYING = (
     Option(
@@ -316,6 +321,7 @@ EXPORT = options_of(
     ),
     Option(name="force", type="bool", default=False, panel=Panel.OUTPUT, help="Write files that agree less."),
     _overwrite("Replace an earlier export in out."),
+    _PUSH,
     _BATCH_SIZE,
     Option(name="latency", type="bool", default=True, panel=Panel.SPEED, help="Measure latency too."),
     *_SAYING, DataSettings, leave_out=("unlabelled",), inherited=_as_trained("model"),

@@ -10,6 +10,7 @@ import typer
 from stillery.cli.options import as_trained_else, with_settings
 from stillery.errors import UserError
 from stillery.jobs.config.settings import DataSettings
+from stillery.jobs.push import check_push, push
 from stillery.lines import show
 from stillery.setting import Panel, option_name
 from stillery.verbosity import Verbosity, verbosity
@@ -57,6 +58,14 @@ def export(
         bool,
         typer.Option("--latency/--no-latency", help="Measure latency too.", rich_help_panel=Panel.SPEED),
     ] = True,
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(
+            help="Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is private.",
+            metavar="NAME",
+            rich_help_panel=Panel.OUTPUT,
+        ),
+    ] = None,
     json: Annotated[bool, typer.Option("--json", help="Print JSON.", rich_help_panel=Panel.OUTPUT)] = False,
 ) -> None:
     """Write a trained encoder as ONNX and int8, if it still predicts what its checkpoint predicts.
@@ -69,6 +78,7 @@ def export(
     if not onnx:
         raise UserError("--onnx is missing: name the format; so far it is the only one")
     check_scoring((model,), settings.get("data"), settings.get("data_dir"))
+    check_push(push_to_hub)
     from stillery.cli.show import print_json
     from stillery.jobs.export import LEAST, LEAST_INT8, Request, run_export
 
@@ -94,3 +104,4 @@ def export(
         print(found.text())
         show(f"export: {found.out}")
         show(f"cd {found.out} && python example.py")
+    push(found.out, push_to_hub)
