@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 from csv_files import read_csv, write_csv
+from hub_server import serving
 from tagging_models import conll, tagged
 from transformers import AutoModelForSequenceClassification, AutoModelForTokenClassification, BertConfig, GPT2Config
 from transformers import GPT2LMHeadModel as Generator
@@ -19,6 +21,7 @@ from transformers import GPT2LMHeadModel as Generator
 import stillery
 from stillery.deploy.onnx_model import OnnxModel
 from stillery.errors import UserError
+from stillery.jobs import push
 
 pytest.importorskip("onnxruntime")
 
@@ -206,6 +209,23 @@ def test_words_are_tagged_as_by_the_checkpoint(tokenizer: Any, tmp_path: Path) -
     logits = int8(**inputs).logits[0]
     first = [inputs.word_ids(0).index(place) for place in range(4)]
     assert done.stdout.split("\n")[:4] == [f"{words[at]} {tags[int(logits[first[at]].argmax())]}" for at in range(4)]
+
+
+def test_an_export_is_uploaded_without_other_files(exported: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from huggingface_hub import HfApi
+
+    folder = exported.parent / "with-notes"
+    shutil.copytree(exported, folder)
+    (folder / "notes.txt").write_text("mine")
+    (folder / "seed-1").mkdir()
+    uploads: dict[str, dict[str, bytes]] = {}
+    with serving({}, uploads) as (url, _):
+        monkeypatch.setattr(push, "ask", lambda work, **_: work())
+        monkeypatch.setattr("huggingface_hub.HfApi", lambda: HfApi(endpoint=url, token="hf_given"))
+        push.push(folder, "tiny-onnx")
+    sent = uploads["someone/tiny-onnx"]
+    assert {path.name for path in exported.iterdir()} == set(sent) - {".gitattributes"}
+    assert sent["model.int8.onnx"] == (exported / "model.int8.onnx").read_bytes()
 
 
 def test_existing_folders_are_kept(exported: Path, tiny_teacher: Path, reviews: Path, command: Any) -> None:

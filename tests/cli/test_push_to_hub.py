@@ -28,6 +28,7 @@ def test_a_run_is_uploaded_without_its_data(tiny_teacher: Path, reviews: Path, t
     with serving({}, uploads) as (url, _):
         done = run(tmp_path, *line, "--out", "run", "--push-to-hub", "small", HF_ENDPOINT=url, HF_TOKEN="hf_given")
     assert done.returncode == 0, done.stderr
+    assert (tmp_path / "run" / "run.toml").is_file()
     assert "uploaded to" in done.stderr and "someone/small" in done.stderr
     sent = uploads["someone/small"]
     model = {"config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "README.md"}

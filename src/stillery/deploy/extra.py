@@ -14,8 +14,6 @@ __all__ = ["check_installed", "without_messages"]
 
 _TO_RUN = ("onnxruntime",)
 _TO_WRITE = ("onnx", "onnxscript", *_TO_RUN)
-_LOGGERS = ("torch.onnx", "torch.export", "onnxscript", "onnx_ir", "onnx", "onnxruntime", "")
-"""Loggers that report each step of an export; the quantiser writes to the root logger."""
 
 
 def check_installed(*, write: bool) -> None:
@@ -28,24 +26,12 @@ def check_installed(*, write: bool) -> None:
 
 @contextmanager
 def without_messages() -> Iterator[None]:
-    """Suppress warnings and log messages of the exporter and the quantiser inside the block."""
-    loggers = [logging.getLogger(name) for name in _LOGGERS]
-    # The exporter's modules may have levels of their own, which win over those of their parents.
-    loggers += [
-        logger
-        for name, logger in list(logging.root.manager.loggerDict.items())
-        if isinstance(logger, logging.Logger) and name.startswith(tuple(filter(None, _LOGGERS)))
-    ]
-    before = [(logger, logger.level) for logger in loggers]
-    disabled = logging.root.manager.disable
-    logging.disable(logging.ERROR)
-    for logger in loggers:
-        logger.setLevel(logging.CRITICAL)
+    """Suppress warnings and log messages of the exporter and the quantiser, which report each step, in the block."""
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
     finally:
-        logging.disable(disabled)
-        for logger, level in before:
-            logger.setLevel(level)
+        logging.disable(before)

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from stillery.errors import UserError
 from stillery.hub import NoAnswer, ask
-from stillery.jobs.run_folder import RUN_FILES
-from stillery.models.model_folder import model_in
+from stillery.jobs.overwrite import is_model_file
+from stillery.models.model_folder import EXPORT, is_onnx, model_in
 from stillery.progress import say
 
 if TYPE_CHECKING:
@@ -41,14 +41,17 @@ def check_push(name: str | None) -> None:
 def push(folder: Path, name: str | None) -> None:
     """Upload the files of a finished run's model, or of an export, card included; without a name do nothing.
 
-    A new repository is private. Settings, logs, predictions and data of a run stay here.
+    A new repository is private. Everything else in the folder stays here:
+    settings, logs, predictions and data of a run, and files of the user.
     """
     if name is None:
         return
     from huggingface_hub import HfApi
 
     place = model_in(folder) or folder
-    files = sorted(path for path in place.iterdir() if path.name not in RUN_FILES and not path.name.startswith("."))
+    files = [
+        path for path in sorted(place.iterdir()) if is_model_file(path) or (is_onnx(place) and _is_of_export(path))
+    ]
     patterns = [f"{path.name}/*" if path.is_dir() else path.name for path in files]
     api = HfApi()
 
@@ -64,6 +67,10 @@ def push(folder: Path, name: str | None) -> None:
         say(f"uploaded to {_asked(name, upload, math.inf)}")
     except UserError as error:
         raise UserError(*(f"{line} (the result is complete in {folder})" for line in error.lines)) from None
+
+
+def _is_of_export(path: Path) -> bool:
+    return path.name in (EXPORT, "example.py") or path.name.endswith((".onnx", ".onnx.data"))
 
 
 def push_result(result: Result, name: str | None) -> None:
