@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import socket
@@ -16,8 +17,13 @@ REVISION = "c0ffee" * 6 + "c0de"
 
 
 @contextmanager
-def serving(models: dict[str, Path]) -> Iterator[tuple[str, list[str]]]:
-    """A hub with these models, by name: its address, and what it is asked for."""
+def serving(
+    models: dict[str, Path], uploads: dict[str, dict[str, bytes]] | None = None
+) -> Iterator[tuple[str, list[str]]]:
+    """A hub with these models, by name: its address, and what it is asked for.
+
+    With `uploads` it knows everybody as `someone`, and keeps the files that are uploaded there, by repository and name.
+    """
     asked: list[str] = []
 
     class Handler(BaseHTTPRequestHandler):
@@ -29,6 +35,36 @@ def serving(models: dict[str, Path]) -> Iterator[tuple[str, list[str]]]:
 
         def do_GET(self) -> None:
             self._answer(body=True)
+
+        def do_POST(self) -> None:
+            path = urlparse(self.path).path
+            asked.append(f"{self.command} {path}")
+            sent = self.rfile.read(int(self.headers["Content-Length"]))
+            if uploads is None:
+                self.send_error(403)
+                return
+            if path == "/api/repos/create":
+                said = json.loads(sent)
+                assert said.get("private") or said.get("visibility") == "private"
+                name = f"someone/{said['name']}"
+                uploads.setdefault(name, {})
+                self._send(json.dumps({"url": f"https://{self.headers['Host']}/{name}", "name": name}).encode(), True)
+            elif "/preupload/" in path:
+                files = [
+                    {"path": one["path"], "uploadMode": "regular", "shouldIgnore": False}
+                    for one in json.loads(sent)["files"]
+                ]
+                self._send(json.dumps({"files": files}).encode(), True)
+            elif "/commit/" not in path:
+                # The check of a card's header.
+                self._send(b'{"errors": [], "warnings": []}', True)
+            else:
+                name = path.removeprefix("/api/models/").partition("/commit/")[0]
+                for line in map(json.loads, sent.splitlines()):
+                    if line["key"] == "file":
+                        uploads[name][line["value"]["path"]] = base64.b64decode(line["value"]["content"])
+                about = {"commitUrl": f"https://{self.headers['Host']}/{name}/commit/{REVISION}", "commitOid": REVISION}
+                self._send(json.dumps(about).encode(), True)
 
         def _answer(self, *, body: bool) -> None:
             path = urlparse(self.path).path
@@ -53,6 +89,8 @@ def serving(models: dict[str, Path]) -> Iterator[tuple[str, list[str]]]:
                 if path.startswith(f"/api/models/{name}"):
                     about = {"id": name, "sha": REVISION, "siblings": [{"rfilename": one.name} for one in files]}
                     return json.dumps(about).encode()
+            if uploads is not None and path == "/api/whoami-v2":
+                return json.dumps({"type": "user", "name": "someone", "orgs": []}).encode()
             return b"a hub" if path == "/" else None
 
         def _send(self, data: bytes, body: bool) -> None:

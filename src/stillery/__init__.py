@@ -14,12 +14,24 @@ from __future__ import annotations
 
 from typing import Any
 
-from stillery.api.calls import analysis, compare, diagnose, distill, evaluate, finetune, predict, report, score, shrink
+from stillery.api.calls import (
+    analysis,
+    compare,
+    diagnose,
+    distill,
+    evaluate,
+    export,
+    finetune,
+    predict,
+    report,
+    score,
+    shrink,
+)
 from stillery.train.callbacks import STOP
 
 __all__ = [
-    "STOP", "DistillationTrainer", "Distiller", "analysis", "compare", "diagnose", "distill", "evaluate", "finetune",
-    "predict", "report", "score", "shrink",
+    "STOP", "DistillationTrainer", "Distiller", "analysis", "compare", "diagnose", "distill", "evaluate", "export",
+    "finetune", "predict", "report", "score", "shrink",
 ]  # fmt: skip
 
 

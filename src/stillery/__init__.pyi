@@ -22,6 +22,7 @@ from stillery.api.loop.trainer import DistillationTrainer
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.diagnosis.findings import Diagnosis
+from stillery.jobs.exported import Exported
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk
@@ -36,6 +37,7 @@ __all__ = [
     "diagnose",
     "distill",
     "evaluate",
+    "export",
     "finetune",
     "predict",
     "report",
@@ -299,6 +301,7 @@ def distill(
     config: StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    push_to_hub: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
@@ -446,6 +449,8 @@ def distill(
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
+        push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
+            private.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
@@ -600,6 +605,81 @@ def evaluate(
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
     """
 
+def export(
+    model: Model,
+    *,
+    data: Data | None = None,
+    tokenizer: PreTrainedTokenizerBase | None = None,
+    out: StrPath,
+    int8: bool = False,
+    task: str | None = None,
+    split: str | None = None,
+    data_dir: str | None = None,
+    text: str | None = None,
+    text_pair: str | None = None,
+    label: str | None = None,
+    regression: bool | None = None,
+    multi_label: bool | None = None,
+    label_separator: str | None = None,
+    label_map: str | None = None,
+    encoding: str | None = None,
+    skip_empty: bool = False,
+    max_length: int | None = None,
+    batch_size: int = 64,
+    latency: bool = True,
+    min_agreement: float = 99.9,
+    min_agreement_int8: float = 98.0,
+    force: bool = False,
+    overwrite: bool = False,
+    push_to_hub: str | None = None,
+    quiet: bool = False,
+    verbose: bool = False,
+) -> Exported:
+    """Write a trained encoder as ONNX and int8, if it still predicts what its checkpoint predicts.
+
+    It is compared on real examples, those of its run's dev split or of data or task. The result prints the table of
+    checkpoint, ONNX and int8; `record` is the contents of `export.json`.
+
+    What matters first:
+        model: A run, its folder, a name on the hub, or a model of transformers with its tokenizer.
+        data: A file, or a folder with train, dev and test files; or in memory a DataFrame of pandas or polars, a
+            pyarrow Table, a datasets.Dataset or DatasetDict, a list of dicts, a dict of splits such as {'train':
+            ..., 'test': ...}.
+        tokenizer: The tokenizer of a model that is given in memory.
+        out: Folder to write.
+        int8: Write an int8 file too.
+        task: A named task instead of data; see `stillery tasks`.
+
+    Data:
+        split: Split to compare on.  [default: dev; of a whole file all]
+        data_dir: Where a named task's files are.  [default: the hub's cache, then the hub]
+        text: Column with the text, or with lists of words.  [default: found by name]
+        text_pair: Column with the second text.  [default: found by name]
+        label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        regression: Labels are numbers to predict, not classes.  [default: found from the labels]
+        multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
+            columns]
+        label_separator: Separator of the labels of a text.  [default: |]
+        label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
+        encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
+        skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
+
+    Speed:
+        batch_size: Texts at a time.
+        latency: Measure latency too.
+
+    Output:
+        min_agreement: Percentage of predictions that must equal the checkpoint's.
+        min_agreement_int8: The same for the int8 file.
+        force: Write files that agree less.
+        overwrite: Replace an earlier export in out.
+        push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
+            private.
+        quiet: Say nothing but warnings: no progress and no messages.
+        verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
+    """
+
 def finetune(
     *,
     model: Model | None = None,
@@ -660,6 +740,7 @@ def finetune(
     config: StrPath | None = None,
     resume: bool = False,
     overwrite: bool = False,
+    push_to_hub: str | None = None,
     quiet: bool = False,
     verbose: bool = False,
     checkpoint_every: int = 500,
@@ -755,6 +836,8 @@ def finetune(
         config: A run file; options given beside it win.
         resume: Go on with the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
+        push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
+            private.
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.

@@ -27,7 +27,7 @@ from stillery.jobs.config.settings import (
 from stillery.setting import Panel
 from stillery.train.settings import Storing, Training
 
-NAMES = ("finetune", "distill", "shrink", "evaluate", "compare", "diagnose", "report", "predict", "analysis")
+NAMES = ("finetune", "distill", "shrink", "evaluate", "export", "compare", "diagnose", "report", "predict", "analysis")
 FUNCTIONS = {name: getattr(calls, name) for name in NAMES}
 POSITIONAL = ("model", "models", "name", "places", "run", "runs")
 GROUPS = {
@@ -39,6 +39,7 @@ GROUPS = {
     "diagnose": (),
     "report": (),
     "predict": (SearchSettings,),
+    "export": (),
     "analysis": (DataSettings, GenerationSettings, *(one.settings for one in ANALYSES.values())),
 }
 

@@ -15,6 +15,7 @@ from stillery.api.options import (
     DIAGNOSE,
     DISTILL,
     EVALUATE,
+    EXPORT,
     FINETUNE,
     PREDICT,
     REPORT,
@@ -30,11 +31,24 @@ if TYPE_CHECKING:
     from stillery.jobs.comparison.result import Comparison
     from stillery.jobs.config.settings import Asked
     from stillery.jobs.diagnosis.findings import Diagnosis
+    from stillery.jobs.exported import Exported
     from stillery.jobs.from_python import FromPython
     from stillery.jobs.result import Result
     from stillery.study.shrink.run import Shrunk
 
-__all__ = ["analysis", "compare", "diagnose", "distill", "evaluate", "finetune", "predict", "report", "score", "shrink"]
+__all__ = [
+    "analysis",
+    "compare",
+    "diagnose",
+    "distill",
+    "evaluate",
+    "export",
+    "finetune",
+    "predict",
+    "report",
+    "score",
+    "shrink",
+]
 
 _CALLBACKS = ("on_step", "on_score")
 
@@ -65,14 +79,18 @@ def finetune(**given: Any) -> Result:
     from stillery.api.given import given as taken
     from stillery.jobs.config.settings import Finetune
     from stillery.jobs.first_checks import check_first
+    from stillery.jobs.push import check_push, push_result
 
     out = _out(given, "finetune")
     with taken(out) as memory:
         asked, functions = _asked(Finetune, given, memory, subject="model")
         check_first(asked, out, **_anew(given))
+        check_push(given.get("push_to_hub"))
         from stillery.jobs.finetune import run_finetune
 
-        return run_finetune(asked, out, **_anew(given), given=functions)
+        result = run_finetune(asked, out, **_anew(given), given=functions)
+        push_result(result, given.get("push_to_hub"))
+        return result
 
 
 @described(DISTILL, "Result")
@@ -85,6 +103,7 @@ def distill(**given: Any) -> Result:
     from stillery.api.given import given as taken
     from stillery.jobs.config.settings import Distill
     from stillery.jobs.first_checks import check_first
+    from stillery.jobs.push import check_push, push_result
 
     out, recipe = _out(given, "distill"), given.get("recipe")
     own = None if isinstance(recipe, str) else recipe
@@ -92,9 +111,12 @@ def distill(**given: Any) -> Result:
         given = given | ({} if own is None else {"recipe": "given in Python"})
         asked, functions = _asked(Distill, given, memory, subject="teacher")
         check_first(asked, out, **_anew(given))
+        check_push(given.get("push_to_hub"))
         from stillery.jobs.distill import run_distill
 
-        return run_distill(asked, out, **_anew(given), recipe=own, given=functions)
+        result = run_distill(asked, out, **_anew(given), recipe=own, given=functions)
+        push_result(result, given.get("push_to_hub"))
+        return result
 
 
 @described(SHRINK, "Shrunk")
@@ -306,6 +328,38 @@ def analysis(name: str, models: Any, **given: Any) -> Finding:
         return analysed(name, places, values, _path(given.get("out")), overwrite=bool(given.get("overwrite")))
 
 
+@described(EXPORT, "Exported")
+@_saying
+def export(model: Any, **given: Any) -> Exported:
+    """Write a trained encoder as ONNX and int8, if it still predicts what its checkpoint predicts.
+
+    It is compared on real examples, those of its run's dev split or of data or task. The result prints the table of
+    checkpoint, ONNX and int8; `record` is the contents of `export.json`.
+    """
+    from stillery.api.given import given as taken
+    from stillery.jobs.first_checks import check_scoring
+    from stillery.jobs.push import check_push, push
+
+    own = ("out", "int8", "split", "min_agreement", "min_agreement_int8", "force", "overwrite", "batch_size", "latency")
+    apart = (*own, "push_to_hub", "tokenizer")
+    with taken() as memory:
+        _only_known(given, EXPORT)
+        if given.get("out") is None:
+            raise UserError("out is not given: give the folder to write")
+        settings = _plain({name: value for name, value in given.items() if name not in apart})
+        place = memory.model(model, "model", given.get("tokenizer"))
+        settings["data"] = memory.data(settings.get("data"))
+        check_scoring((place,), settings["data"], settings.get("data_dir"))
+        check_push(given.get("push_to_hub"))
+        from stillery.jobs.export import Request, run_export
+
+        names = {"min_agreement": "least", "min_agreement_int8": "least_int8"}
+        said = {names.get(name, name): given[name] for name in own if given.get(name) is not None}
+        found = run_export(Request(model=place, settings=settings, named=str, **said | {"out": Path(given["out"])}))
+        push(found.out, given.get("push_to_hub"))
+        return found
+
+
 def _anew(given: Mapping[str, Any]) -> dict[str, bool]:
     """Return the keywords `resume` and `overwrite` as truth values."""
     return {name: bool(given.get(name)) for name in ("resume", "overwrite")}
@@ -337,7 +391,7 @@ def _asked(kind: type[Run], given: Mapping[str, Any], memory: Given, *, subject:
             errors.add(f"{name} is a {type(function).__qualname__}: give a function")
     # A metric given by name is a setting.
     metric = [] if isinstance(given.get("metric"), str) else ["metric"]
-    own = {"out", "config", "resume", "overwrite", "tokenizer", *_CALLBACKS, *metric}
+    own = {"out", "config", "resume", "overwrite", "push_to_hub", "tokenizer", *_CALLBACKS, *metric}
     settings = _plain({name: value for name, value in given.items() if name not in own})
     tokenizers = {subject: given.get("tokenizer"), "ild_teacher": None}
     wrong: set[str] = set()

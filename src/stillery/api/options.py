@@ -20,7 +20,18 @@ from stillery.setting import Panel
 from stillery.study.shrink.defaults import GROUPS, HOLDOUT, METHOD, NOT_HERE
 from stillery.train.settings import Storing, Training
 
-__all__ = ["ANALYSIS", "COMPARE", "DIAGNOSE", "DISTILL", "EVALUATE", "FINETUNE", "PREDICT", "REPORT", "SHRINK"]
+__all__ = [
+    "ANALYSIS",
+    "COMPARE",
+    "DIAGNOSE",
+    "DISTILL",
+    "EVALUATE",
+    "EXPORT",
+    "FINETUNE",
+    "PREDICT",
+    "REPORT",
+    "SHRINK",
+]
 
 _DATA = Option(
     name="data", type="Data | None", panel=Panel.FIRST,
@@ -42,6 +53,10 @@ def _overwrite(text: str) -> Option:
     return Option(name="overwrite", type="bool", default=False, panel=Panel.OUTPUT, help=text)
 
 
+_PUSH = Option(
+    name="push_to_hub", type="str | None", panel=Panel.OUTPUT,
+    help="Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is private.",
+)  # fmt: skip
 _RUN = (
     Option(
         name="out", type="StrPath | None", panel=Panel.FIRST,
@@ -69,6 +84,7 @@ _RUN = (
         name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Go on with the unfinished run in out.",
     ),
     _overwrite("Replace an earlier run in out, as soon as this one begins."),
+    _PUSH,
 )  # fmt: skip
 _SAYING = (
     Option(
@@ -287,4 +303,26 @@ ANALYSIS = options_of(
     ),
     _overwrite("Replace earlier files in out."),
     *_of_analyses(), *_SAYING, DataSettings, GenerationSettings, inherited=_as_trained("model"),
+)  # fmt: skip
+EXPORT = options_of(
+    _MODEL, _DATA, _TOKENIZER,
+    Option(name="out", type="StrPath", panel=Panel.FIRST, required=True, help="Folder to write."),
+    Option(name="int8", type="bool", default=False, panel=Panel.FIRST, help="Write an int8 file too."),
+    Option(
+        name="split", type="str | None", panel=Panel.DATA,
+        help="Split to compare on.  [default: dev; of a whole file all]",
+    ),
+    Option(
+        name="min_agreement", type="float", default=99.9, panel=Panel.OUTPUT,
+        help="Percentage of predictions that must equal the checkpoint's.",
+    ),
+    Option(
+        name="min_agreement_int8", type="float", default=98.0, panel=Panel.OUTPUT, help="The same for the int8 file.",
+    ),
+    Option(name="force", type="bool", default=False, panel=Panel.OUTPUT, help="Write files that agree less."),
+    _overwrite("Replace an earlier export in out."),
+    _PUSH,
+    _BATCH_SIZE,
+    Option(name="latency", type="bool", default=True, panel=Panel.SPEED, help="Measure latency too."),
+    *_SAYING, DataSettings, leave_out=("unlabelled",), inherited=_as_trained("model"),
 )  # fmt: skip

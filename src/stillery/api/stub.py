@@ -31,6 +31,7 @@ from stillery.api.loop.trainer import DistillationTrainer
 from stillery.api.types import Data, Model, StrPath
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.diagnosis.findings import Diagnosis
+from stillery.jobs.exported import Exported
 from stillery.jobs.result import Result
 from stillery.recipe import Recipe
 from stillery.study.shrink.run import Shrunk

@@ -19,6 +19,7 @@ from stillery.jobs.config.settings import (
     SearchSettings,
 )
 from stillery.jobs.first_checks import check_first
+from stillery.jobs.push import check_push, push_result
 from stillery.setting import Panel, option_name
 from stillery.train.settings import Training
 
@@ -56,13 +57,24 @@ def finetune(
             rich_help_panel=Panel.OUTPUT,
         ),
     ] = False,
+    push_to_hub: Annotated[
+        str | None,
+        typer.Option(
+            help="Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is private.",
+            metavar="NAME",
+            rich_help_panel=Panel.OUTPUT,
+        ),
+    ] = None,
 ) -> None:
     """Fine-tune a pretrained model on texts with labels, or on sources and targets."""
     given = {"model": model, "preset": preset} | settings
     asked = ask(Finetune, given, config or file_to_resume(out, resume, given), option_name)
     check_first(asked, out, resume=resume, overwrite=overwrite)
+    check_push(push_to_hub)
     with interruptible(out, overwrite=overwrite):
         from stillery.cli.show import show_result
         from stillery.jobs.finetune import run_finetune
 
-        show_result(run_finetune(asked, out, resume=resume, overwrite=overwrite), asked.run)
+        result = run_finetune(asked, out, resume=resume, overwrite=overwrite)
+        show_result(result, asked.run)
+        push_result(result, push_to_hub)

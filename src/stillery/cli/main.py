@@ -17,6 +17,7 @@ from stillery.cli.demo import demo
 from stillery.cli.diagnose import diagnose
 from stillery.cli.distill import distill
 from stillery.cli.evaluate import evaluate
+from stillery.cli.export import export
 from stillery.cli.finetune import finetune
 from stillery.cli.layers import layers
 from stillery.cli.methods import methods
@@ -52,7 +53,7 @@ app = typer.Typer(
 )
 for panel, commands in (
     (Commands.TRAIN, (demo, finetune, distill, shrink, study, check)),
-    (Commands.USE, (evaluate, compare, diagnose, report, predict)),
+    (Commands.USE, (evaluate, compare, diagnose, report, predict, export)),
     (Commands.UNDERSTAND, (methods, pairs, layers)),
     (Commands.KEEPING, (cache,)),
 ):

@@ -17,6 +17,7 @@ from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.kinds.refuse import refuse
+from stillery.jobs.load_to_score import load_to_score
 from stillery.jobs.output_paths import check_file, check_folder, check_new
 from stillery.jobs.trained_on import warn_of_seen
 from stillery.models.load_model import Loaded
@@ -113,9 +114,9 @@ def _ready(request: Request) -> _Ready:
     encodings: list[Any] = []
     submit: Submit | None = None
     with errors.catch():
-        model = kind.load(request.model)
+        model = load_to_score(kind, request.model)
     with errors.catch():
-        teacher = kind.load(request.against) if request.against is not None else None
+        teacher = load_to_score(kind, request.against) if request.against is not None else None
     if model is not None:
         with errors.catch():
             scoring = kind.read_to_score(inputs, model, request.split)

@@ -13,7 +13,7 @@ from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.run_folder import RUN_FILES
 from stillery.setting import option_name
 
-__all__ = ["check_replaceable", "remove_run"]
+__all__ = ["check_replaceable", "is_model_file", "remove_run"]
 
 _MODEL_FILES = re.compile(
     r"(generation_)?config\.json|model.*\.safetensors(\.index\.json)?|student\.safetensors|head\.json|README\.md"
@@ -61,6 +61,13 @@ def _is_of_a_run(entry: Path) -> bool:
         return False
     known = _RUN_FOLDERS if entry.is_dir() and not entry.is_symlink() else _MODEL_FILES
     return bool(known.fullmatch(entry.name))
+
+
+def is_model_file(entry: Path) -> bool:
+    """Return whether this is a file of an exported model, or the folder of a tokenizer's templates."""
+    if entry.is_dir():
+        return entry.name == "additional_chat_templates"
+    return bool(_MODEL_FILES.fullmatch(entry.name))
 
 
 def remove_run(out: Path) -> None:

@@ -22,6 +22,7 @@ from stillery.jobs.evaluate import check_batch_size
 from stillery.jobs.kinds.base import Reader
 from stillery.jobs.kinds.find import kind_of_model, other_kind_meant
 from stillery.jobs.kinds.refuse import refuse
+from stillery.jobs.load_to_score import load_to_score
 from stillery.jobs.output_paths import check_file
 from stillery.models.load_model import Loaded
 from stillery.progress import bar, say
@@ -52,7 +53,7 @@ def run_predict(
     with errors.catch():
         check_file(out, "--out", data, overwrite=overwrite)
     with errors.catch():
-        loaded = kind.load(model)
+        loaded = load_to_score(kind, model)
     with errors.catch():
         other = other_kind_meant(kind, model, replace(inputs.data, data=str(data)))
         if other is not None:

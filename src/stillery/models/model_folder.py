@@ -15,15 +15,21 @@ from stillery.models.wrong_model import is_adapter, not_a_model
 from stillery.near_names import did_you_mean
 
 __all__ = [
+    "EXPORT",
     "PACKAGED",
     "Packaged",
     "check_weights",
+    "is_onnx",
     "local_folder",
     "model_folder",
     "model_in",
     "old_place",
     "run_in",
 ]
+
+
+EXPORT = "export.json"
+"""The record of an exported model, which is in every folder of `stillery export`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,6 +112,8 @@ def local_folder(name: str) -> str | None:
         raise UserError("the model's name is empty: give a folder or a name")
     path = Path(name).expanduser()
     try:
+        if path.is_file() and is_onnx(path.parent) and path.suffix == ".onnx":
+            return str(path.parent)
         if path.is_file():
             raise UserError(f"{name} is a file: give the model's folder")
         is_folder = path.is_dir()
@@ -140,8 +148,18 @@ def _near_packaged(name: str) -> str:
     return f"; did you mean {near[0]!r}?" if near else ""
 
 
+def is_onnx(folder: Path) -> bool:
+    """Return whether a folder holds an export of `stillery export` and no checkpoint."""
+    return (folder / "model.onnx").is_file() and (folder / EXPORT).is_file()
+
+
 def check_weights(folder: str, name: str) -> None:
     """Raise UserError for a folder without weights (safetensors or PyTorch's `.bin` files)."""
     path = Path(folder)
+    if is_onnx(path):
+        raise UserError(
+            f"{name}: an ONNX export, which stillery evaluate and predict read; here the checkpoint it was made from "
+            "is needed"
+        )
     if path.is_dir() and not any(path.glob("model.safetensors*")) and not any(path.glob("pytorch_model*.bin")):
         raise UserError(f"{name}: no model.safetensors in this folder, so it holds no weights")

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from stillery.deploy.onnx_model import OnnxModel
 from stillery.errors import ErrorList, UserError
 from stillery.evaluation.cost import latencies_ms, megabytes, parameters
 from stillery.evaluation.inference_mode import to_device
@@ -27,6 +28,7 @@ from stillery.jobs.from_python import MetricFunction
 from stillery.jobs.kinds.base import Answers, Kind, Reader, Scored, Scoring
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.jobs.kinds.refuse import refuse
+from stillery.jobs.load_to_score import load_to_score
 from stillery.jobs.trained_on import warn_of_seen
 from stillery.models.load_model import Loaded
 from stillery.models.model_folder import model_folder
@@ -137,7 +139,7 @@ def _ready(asked: Several) -> _Ready:
     loaded: list[Loaded] = []
     for name, _ in everything:
         with errors.catch():
-            loaded.append(kind.load(name))
+            loaded.append(load_to_score(kind, name))
     errors.raise_any()
     scoring = kind.read_to_score(inputs, loaded[0], asked.split)
     if asked.metric is not None:
@@ -174,10 +176,13 @@ def _model(
         recorded = read_predictions(file)
     place, values = Path(model_folder(name)), run_of(name)
     folder_of = str(run_around(place)) if place.is_dir() else name
+    exported = model if isinstance(model, OnnxModel) else None
+    if exported is not None:
+        folder_of = str(exported.file.resolve())
     facts = {
         "layers": layer_counts(model.config),
-        "parameters": parameters(model),
-        "megabytes": megabytes(place) if place.is_dir() else None,
+        "parameters": parameters(model) if exported is None else values.get("parameters"),
+        "megabytes": exported.megabytes if exported is not None else megabytes(place) if place.is_dir() else None,
         "train_seconds": train_seconds(run_around(place)) if values else None,
         **speed,
     }

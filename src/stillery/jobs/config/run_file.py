@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -27,7 +28,7 @@ from stillery.jobs.config.settings import (
     setting_names,
 )
 from stillery.jobs.config.step_size import CUT
-from stillery.models.model_folder import run_in
+from stillery.models.model_folder import EXPORT, is_onnx, run_in
 from stillery.near_names import missing_file
 from stillery.progress import say
 from stillery.setting import Named, make, option_name
@@ -162,9 +163,21 @@ def trained_on(model: str) -> Path | None:
 
 
 def run_of(model: str) -> dict[str, Any]:
-    """Return the values of the run file beside a model; empty if there is none."""
+    """Return the values of the run file beside a model, of an export those that it keeps; empty if there is none."""
     folder = run_in(model)
-    return {} if folder is None else read_toml(folder / "run.toml")
+    return _of_export(Path(model).expanduser()) if folder is None else read_toml(folder / "run.toml")
+
+
+def _of_export(path: Path) -> dict[str, Any]:
+    """Return the settings of the run that an exported model comes from, without paths; empty for any other model."""
+    folder = path.parent if path.suffix == ".onnx" else path
+    if not is_onnx(folder):
+        return {}
+    try:
+        kept = json.loads((folder / EXPORT).read_text(encoding="utf-8")).get("run")
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"{folder / EXPORT}: not as stillery export writes it ({error}); export again") from None
+    return dict(kept) if isinstance(kept, dict) else {}
 
 
 def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | None:

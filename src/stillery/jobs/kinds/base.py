@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Answers",
     "Encoding",
+    "Exporting",
     "Finishing",
     "Kind",
     "Predicting",
@@ -200,6 +201,21 @@ class Predicting:
     at_once: Callable[[int], int]
     verb: str = "predict"
     noun: str = "texts"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Exporting:
+    """The functions by which `stillery export` compares an exported model with its checkpoint.
+
+    Attributes:
+        outputs: a model's logits on tokenised examples, where truncated words have NaN, and the answers they stand for.
+        agreement: the percentage of equal answers of two models; for scores 100 times their correlation.
+        usage: lines of Python that use a folder of an export: from its files, its labels, and whether texts are pairs.
+    """
+
+    outputs: Callable[[Reader, Scored, Any], tuple[NDArray[Any], Answers]]
+    agreement: Callable[[Scored, Answers, Answers], float]
+    usage: Callable[[str, Sequence[str], Labels, bool], list[str]]
 
 
 def _never(data: DataSettings) -> bool:
@@ -369,3 +385,8 @@ class Kind:
 
     predicting: Predicting
     """The functions of `stillery predict`."""
+
+    # Export
+
+    exporting: Exporting | None = None
+    """The functions of `stillery export`; None where models of this kind are not exported."""

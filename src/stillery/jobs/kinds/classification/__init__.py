@@ -16,6 +16,7 @@ from stillery.jobs.kinds.base import Kind, Read, Refusal, Scoring
 from stillery.jobs.kinds.classification import inputs
 from stillery.jobs.kinds.classification.checks import CHECKS
 from stillery.jobs.kinds.classification.conditions import under
+from stillery.jobs.kinds.classification.exporting import EXPORTING
 from stillery.jobs.kinds.classification.measures import class_weights, measured
 from stillery.jobs.kinds.classification.predicting import PREDICTING
 from stillery.jobs.kinds.classification.scores import (
@@ -126,4 +127,5 @@ KIND = Kind(
     submission=submission,
     finishing=finishing,
     predicting=PREDICTING,
+    exporting=EXPORTING,
 )

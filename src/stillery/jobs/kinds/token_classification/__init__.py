@@ -16,6 +16,7 @@ from stillery.jobs.kinds.classification import conditions
 from stillery.jobs.kinds.classification.student import make_student, wanted_sizes
 from stillery.jobs.kinds.token_classification import inputs, scores
 from stillery.jobs.kinds.token_classification.checks import CHECKS
+from stillery.jobs.kinds.token_classification.exporting import EXPORTING
 from stillery.jobs.kinds.token_classification.predicting import PREDICTING
 from stillery.jobs.kinds.token_classification.tagged_rows import meant
 from stillery.lines import listed
@@ -119,4 +120,5 @@ KIND = Kind(
     write_answers=scores.write_answers,
     finishing=scores.finishing,
     predicting=PREDICTING,
+    exporting=EXPORTING,
 )

@@ -34,7 +34,7 @@ from stillery.progress import say
 from stillery.train.trainable import WordData
 from stillery.train.validation import OneAnswer, Scores
 
-__all__ = ["answers", "evaluate", "finishing", "readers", "scorer", "write_answers"]
+__all__ = ["answers", "as_scored", "evaluate", "finishing", "readers", "scorer", "write_answers"]
 
 Ints = NDArray[np.int64]
 """The predicted tag index of each word, sentence after sentence; -1 for truncated words."""
@@ -81,13 +81,18 @@ def readers(scoring: Scoring, models: Sequence[tuple[Loaded, InputSettings]]) ->
 
 def answers(reader: Reader, scored: Scored, tokenised: WordData | None) -> Ints:
     """Return the model's predicted tag of each word, as an index into the scored tags."""
-    loaded, own = reader.loaded, reader.encoding
-    assert scored.labels is not None
+    loaded = reader.loaded
     if tokenised is None:
-        tokenised = own.data(scored.examples, loaded.tokenizer, reader.description)
+        tokenised = reader.encoding.data(scored.examples, loaded.tokenizer, reader.description)
     guess = _tags(loaded.model, tokenised, f"score {reader.description}", batch_size=reader.batch_size)
+    return as_scored(reader, scored, guess)
+
+
+def as_scored(reader: Reader, scored: Scored, guess: Ints) -> Ints:
+    """Return tags by their index among the scored tags, from those by their index among the model's outputs."""
+    assert scored.labels is not None
     # The index after the last tag stands for no tag.
-    order = np.array([*map(scored.labels.names.index, own.tags), -1])
+    order = np.array([*map(scored.labels.names.index, reader.encoding.tags), -1])
     return order[guess]
 
 
