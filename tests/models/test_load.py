@@ -140,7 +140,7 @@ def test_an_unsupported_family(load: Callable[[str], Any], folder: Path) -> None
     XLNetConfig().save_pretrained(folder)
     line = fault_of(load, folder)
     assert "'xlnet' is not supported" in line
-    assert "albert, bert, camembert, deberta-v2, distilbert, electra, mpnet, roberta, xlm-roberta" in line
+    assert "albert, bert, camembert, deberta-v2, distilbert, electra, modernbert, mpnet, roberta, xlm-roberta" in line
 
 
 @pytest.mark.parametrize("keep", [0, 5, 1000, 0.5, -1])
