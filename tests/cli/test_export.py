@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +20,7 @@ from transformers import AutoModelForSequenceClassification, AutoModelForTokenCl
 from transformers import GPT2LMHeadModel as Generator
 
 import stillery
+from stillery.deploy import speed
 from stillery.deploy.onnx_model import OnnxModel
 from stillery.errors import UserError
 from stillery.jobs import push
@@ -35,7 +37,9 @@ Break = Callable[[Any], None]
 def exported(tiny_teacher: Path, reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The tiny teacher as ONNX and int8."""
     out = tmp_path_factory.mktemp("exported") / "onnx"
-    stillery.export(tiny_teacher, data=reviews, out=out, int8=True, quiet=True)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(speed, "_SECONDS", 0.5)
+        stillery.export(tiny_teacher, data=reviews, out=out, int8=True, quiet=True)
     return out
 
 
@@ -226,6 +230,33 @@ def test_an_export_is_uploaded_without_other_files(exported: Path, monkeypatch: 
     sent = uploads["someone/tiny-onnx"]
     assert {path.name for path in exported.iterdir()} == set(sent) - {".gitattributes"}
     assert sent["model.int8.onnx"] == (exported / "model.int8.onnx").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("config", "label", "metric", "shown"),
+    [
+        ({"num_labels": 1, "problem_type": "regression"}, lambda row: row / 10, "pearson", r"\[-?[\d.]+ +-?[\d.]+\]"),
+        (
+            {"id2label": {0: "a", 1: "b", 2: "c"}, "problem_type": "multi_label_classification"},
+            lambda row: ("a", "a|c", "b")[row % 3], "f1_micro", r"\[\[.*\], \[.*\]\]",
+        ),
+    ],
+)  # fmt: skip
+def test_scores_and_several_labels_are_exported(
+    config: Any, label: Any, metric: str, shown: str, texts: list[str], tokenizer: Any, tmp_path: Path
+) -> None:
+    torch.manual_seed(0)
+    sizes = SMALL | {"num_hidden_layers": 1, "initializer_range": 0.3}
+    model = AutoModelForSequenceClassification.from_config(BertConfig(**sizes, **config))
+    several = True if metric == "f1_micro" else None
+    write_csv(tmp_path / "data.csv", ["text", "label"], [[text, label(row)] for row, text in enumerate(texts)])
+    out = tmp_path / "out"
+    found = stillery.export(
+        model, tokenizer=tokenizer, data=tmp_path / "data.csv", multi_label=several, out=out, latency=False, quiet=True
+    )
+    assert found.metric == metric and found.record["onnx"]["agreement"] > 99.99
+    done = subprocess.run([sys.executable, "-c", ALONE], cwd=out, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0 and re.fullmatch(shown, done.stdout.strip()), (done.stdout, done.stderr)
 
 
 def test_existing_folders_are_kept(exported: Path, tiny_teacher: Path, reviews: Path, command: Any) -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
-from transformers import PreTrainedConfig
+from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import SequenceClassifierOutput
 
 from stillery.deploy.extra import check_installed
 from stillery.errors import UserError
 
-__all__ = ["OnnxModel", "all_threads", "session"]
+__all__ = ["OnnxModel", "all_threads", "on_one_thread", "session"]
 
 
 def all_threads() -> int:
@@ -69,6 +69,13 @@ class OnnxModel(nn.Module):
         feeds = {name: _array(given[name], input_ids) for name in self.names}
         (logits,) = self.session.run(["logits"], feeds)
         return SequenceClassifierOutput(logits=torch.from_numpy(logits).to(input_ids.device))  # type: ignore[arg-type]
+
+
+def on_one_thread(model: PreTrainedModel) -> PreTrainedModel:
+    """Return the model, of an ONNX file one that runs on one thread; torch's models follow torch's own setting."""
+    if not isinstance(model, OnnxModel):
+        return model
+    return cast(PreTrainedModel, OnnxModel(model.file, model.config, threads=1))
 
 
 def _array(tensor: Tensor | None, like: Tensor) -> NDArray[np.int64]:

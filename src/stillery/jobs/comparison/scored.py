@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from stillery.deploy.onnx_model import OnnxModel
+from stillery.deploy.onnx_model import OnnxModel, on_one_thread
 from stillery.errors import ErrorList, UserError
 from stillery.evaluation.cost import latencies_ms, megabytes, parameters
 from stillery.evaluation.inference_mode import to_device
@@ -108,7 +108,7 @@ def compare_scored(asked: Several) -> Comparison:
     if "texts_per_second" in scores[0]:
         speeds = [{"texts_per_second": one.get("texts_per_second")} for one in scores]
     else:
-        times = latencies_ms([reader.loaded.model for reader in readers], batches)
+        times = latencies_ms([on_one_thread(reader.loaded.model) for reader in readers], batches)
         speeds = [{"latency_ms": time} for time in times]
     models = [
         _model(ready.kind, scored, *of_one, teacher) for of_one in zip(readers, answers, scores, speeds, strict=True)
