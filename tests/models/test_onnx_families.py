@@ -40,7 +40,9 @@ def compare(model: Any, file: Path, sizes: list[tuple[int, int]], within: float)
     for size, length in sizes:
         inputs = batch(model, size, length, random)
         with torch.no_grad():
-            apart = (onnx(**inputs).logits - model(**inputs).logits).abs().max()
+            apart = (onnx(**inputs).logits - model(**inputs).logits).abs()
+        # Padding that sees nothing but padding, as in ModernBERT's local attention, has no defined state.
+        apart = (apart[inputs["attention_mask"].bool()] if apart.dim() == 3 else apart).max()
         assert apart < within, (size, length, float(apart))
 
 
