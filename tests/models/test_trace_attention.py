@@ -66,3 +66,21 @@ def test_the_feature_is_what_the_classifier_receives(teacher: Loaded, batch: dic
     shown = trace(teacher.model, batch, Wanted(feature=[4]))
     linear = final_linear(teacher.model)
     torch.testing.assert_close(linear(shown.encoder.feature[4]), shown.logits)
+
+
+@torch.no_grad()
+def test_padding_changes_nothing(teacher: Loaded, batch: dict[str, Tensor]) -> None:
+    """The second text alone, and in a batch of a longer one: the same states, values, scores and logits."""
+    model, real = teacher.model, int(batch["attention_mask"][1].sum())
+    layers = range(1, 5)
+    wanted = Wanted(hidden=range(5), query=layers, key=layers, value=layers)
+    padded = trace(model, batch, wanted)
+    alone = trace(model, {name: tensor[1:2, :real] for name, tensor in batch.items()}, wanted)
+    ours, theirs = padded.stack(), alone.stack()
+    for kept, expected in ((ours.hidden, theirs.hidden), (ours.value, theirs.value)):
+        for layer, states in expected.items():
+            torch.testing.assert_close(kept[layer][1, :real], states[0], atol=1e-5, rtol=1e-4)
+    for layer in layers:
+        scores, expected = (relations.attention.extract(stack, layer).values for stack in (ours, theirs))
+        torch.testing.assert_close(scores[1][:, :real, :real], expected[0], atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(padded.logits[1], alone.logits[0], atol=1e-5, rtol=1e-4)
