@@ -367,6 +367,8 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
 
 def _lines(folder: Path) -> list[dict]:
     found = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+    # What guards measure is written at once, losses when they arrive; steps order both.
+    found.sort(key=lambda one: (one["step"], one["event"]))
     return [{name: value for name, value in one.items() if name != "seconds"} for one in found]
 
 
