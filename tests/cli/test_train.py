@@ -92,7 +92,8 @@ def test_every_method_trains(command, ask, tmp_path, method):
     short = ("--max-steps", 3, "--batch-size", 8)
     done = command(*ask, "--method", method, "--layers", 2, *short, "--out", tmp_path / "run")
     assert done.code == 0, done.err
-    assert {path.name for path in (tmp_path / "run").iterdir()} == FOLDER
+    # The projections of a method that trains some are kept beside the student.
+    assert {path.name for path in (tmp_path / "run").iterdir()} - {"projections"} == FOLDER
 
 
 @pytest.mark.parametrize("method", ["none", "kd", "pkd", "layer-forward", "layer-reverse", "layer-all-to-one"])
