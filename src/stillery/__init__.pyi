@@ -76,6 +76,7 @@ def analysis(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -136,6 +137,8 @@ def analysis(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -218,6 +221,7 @@ def distill(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -340,6 +344,8 @@ def distill(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -478,6 +484,7 @@ def evaluate(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -517,6 +524,7 @@ def evaluate(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -564,6 +572,8 @@ def evaluate(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -618,6 +628,7 @@ def export(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -656,6 +667,8 @@ def export(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -694,6 +707,7 @@ def finetune(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -773,6 +787,8 @@ def finetune(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -860,6 +876,7 @@ def predict(
     tokenizer: PreTrainedTokenizerBase | None = None,
     text: str | None = None,
     text_pair: str | None = None,
+    query: str | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -893,6 +910,8 @@ def predict(
     Data:
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -958,6 +977,7 @@ def score(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -997,6 +1017,7 @@ def score(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -1041,6 +1062,8 @@ def score(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -1104,6 +1127,7 @@ def shrink(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -1196,6 +1220,8 @@ def shrink(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]

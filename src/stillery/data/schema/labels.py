@@ -109,10 +109,18 @@ class Labels:
         return cls(names=tuple(names[index] for index in sorted(names)), multi=multi)
 
 
-def infer(values: Sequence[Any], where: str, regression: bool | None = None, multi: bool | None = None) -> Labels:
+def infer(
+    values: Sequence[Any],
+    where: str,
+    regression: bool | None = None,
+    multi: bool | None = None,
+    *,
+    grades: bool = False,
+) -> Labels:
     """Infer the label space of a training set: scores if most values are numbers and some are not integers.
 
-    With `multi`, each value is a set of names. With None, a name that looks like several joined ones is an error.
+    With `grades`, integers are scores too. With `multi`, each value is a set of names. With None, a name that looks
+    like several joined ones is an error.
     """
     values = _python(values)
     if multi:
@@ -122,7 +130,7 @@ def infer(values: Sequence[Any], where: str, regression: bool | None = None, mul
     if regression is None:
         numbers = [number for number in map(_number, values) if number is not None]
         whole = all(number.is_integer() for number in numbers) and not any(map(_is_infinite, values))
-        regression = 2 * len(numbers) > len(values) and not whole
+        regression = 2 * len(numbers) > len(values) and (grades or not whole)
     labels = Labels(regression=True) if regression else Labels(names=_names(values, where))
     if multi is None and not labels.regression:
         refuse_joined(labels.names, where, JOINED)

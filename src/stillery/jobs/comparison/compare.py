@@ -63,7 +63,7 @@ def compare_models(models: Sequence[Model], *, baseline: int | None = None, metr
     if found:
         ours = dict(zip((one.folder for one in scored), found, strict=True))
         others = [one for one in scored if one is not models[place]]
-        apart = paired.differences([ours[one.folder] for one in others], ours[base.folder], len(ids))
+        apart = paired.differences([ours[one.folder] for one in others], ours[base.folder], len(base.recorded.units))
         differences = [
             Difference(model=one.name, value=_4(value), interval=_pair(between))
             for one, (value, between) in zip(others, apart, strict=True)
@@ -181,6 +181,10 @@ def _apart(one: Model, other: Model) -> str | None:
         return None if same else f"{both} were scored by their agreement with different teachers; {cure}"
     if not _same(ours.right, theirs.right):
         return f"{both} were scored with different labels for the same rows of {one.scored_on}; {cure}"
+    if (ours.ranking is None) != (theirs.ranking is None):
+        return f"{both} cannot be compared: only one of them was scored with --query; {cure}"
+    if ours.ranking is not None and theirs.ranking is not None and not ours.ranking.query.equals(theirs.ranking.query):
+        return f"{both} were scored with different queries for the same rows of {one.scored_on}; {cure}"
     if ours.read is not None and not _same(ours.read, theirs.read):
         return f"{both} were scored on different texts under the same ids of {one.scored_on}; {cure}"
     return None
@@ -218,7 +222,7 @@ def _measures(models: Sequence[Model], base: Model, metric: str) -> list[Measure
     possible = measures([one.recorded for one in models], metric, classes)
     wrong: list[str] = []
     for some in possible:
-        values = [paired.value(measure, len(base.recorded)) for measure in some]
+        values = [paired.value(measure, len(base.recorded.units)) for measure in some]
         wrong = [
             f"{one.folder}: metrics.json says {metric} {one.scores['metrics'][metric]:.2f}, and predictions.parquet "
             f"comes to {value:.2f}: they are not of one scoring; copy the run again"
@@ -237,8 +241,9 @@ def _with_interval(model: Model, metric: str, measure: Measure | None) -> Model:
     intervals = model.scores["intervals"]
     if measure is None or metric in intervals:
         return model
-    examples = len(model.recorded)
-    if metric == "accuracy" and model.recorded.does != "tags words":
+    recorded = model.recorded
+    examples = len(recorded.units)
+    if metric == "accuracy" and recorded.does != "tags words" and recorded.ranking is None:
         between = paired.wilson(round(paired.value(measure, examples) * examples / 100), examples)
     else:
         between = paired.interval(measure, examples)
