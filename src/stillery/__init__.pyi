@@ -173,11 +173,12 @@ def compare(
 ) -> Comparison:
     """Show finished runs and their teachers in one table, with paired differences; no model is loaded.
 
-    The runs must have been scored on the same examples. The result prints the table, also at the end of a notebook's
-    cell; its rows and differences are data.
+    The runs must have been scored on the same examples. With folders of exports among them, all models are scored, on
+    the examples of the first run. The result prints the table, also at the end of a notebook's cell; its rows and
+    differences are data.
 
     What matters first:
-        runs: Finished runs, or their folders.
+        runs: Finished runs, or their folders, and folders of exports.
         baseline: The run that the others are compared with.  [default: the first student]
         metric: The metric to compare.  [default: the first, a task's official one]
     """

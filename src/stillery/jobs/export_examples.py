@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from stillery.data.schema.split_folders import scored_split
 from stillery.errors import UserError
 from stillery.jobs.config.inherited import as_trained
-from stillery.jobs.config.run_file import run_of
-from stillery.jobs.config.run_paths import ELSEWHERE
-from stillery.jobs.config.settings import DataSettings, InputSettings, setting_names
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.data_of_run import data_of_run
 from stillery.jobs.evaluate import check_batch_size
 from stillery.jobs.kinds.base import Answers, Exporting, Kind, Reader, Scored
 from stillery.jobs.kinds.find import all_kinds, kind_of_model
@@ -89,14 +88,7 @@ def _inputs(
     """Return the inputs and the split of the examples: the given ones, else the dev split of the model's run."""
     given = {name: value for name, value in settings.items() if value is not None}
     if given.get("data") is None and given.get("task") is None:
-        values = run_of(model)
-        if {"data", "data_dir"} & set(values.get(ELSEWHERE, ())):
-            raise UserError(f"{model}: the data of its run is not where it was: give it with --data or --data-dir")
-        of_run = {name: values[name] for name in setting_names(DataSettings) if name in values}
-        if not {"data", "task"} & of_run.keys():
-            raise UserError(f"{model}: no run, so its dev split is not known: give examples with --data or --task")
-        of_run.pop("unlabelled", None)
-        return as_trained(model, of_run | given, named), split or "dev"
+        return as_trained(model, data_of_run(model) | given, named), split or "dev"
     if split is None and (given.get("task") is not None or scored_split(Path(given["data"])) is not None):
         split = "dev"
     return as_trained(model, given, named), split

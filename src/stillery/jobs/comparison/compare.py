@@ -13,10 +13,10 @@ from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluation import paired
 from stillery.evaluation.measures import Measure
 from stillery.evaluation.recorded import measures
-from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
+from stillery.jobs.comparison.models import Model, is_export, named, read_run, run_folder, teacher_of
 from stillery.jobs.comparison.result import Comparison, Difference
 
-__all__ = ["compare_models", "compare_runs", "teachers_of", "with_teachers"]
+__all__ = ["compare_models", "compare_runs", "place_of", "teachers_of", "with_teachers"]
 
 _ROUNDED = 0.01
 """Tolerance for the rounding of scores in metrics.json."""
@@ -25,12 +25,19 @@ _ROUNDED = 0.01
 def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: str | None = None) -> Comparison:
     """Compare finished runs, and their teachers, from the files in their folders; no model is loaded.
 
+    With exports among them, all are loaded and scored on the examples of the first run (`comparison.exports`).
+
     Args:
-        places: run folders.
+        places: run folders, and exports.
         baseline: the model that the others are compared with: a run folder, or the name of a row. By default the first
             student.
         metric: one of the metrics of the runs; by default the first, which is the official one of a named task.
     """
+    if any(is_export(place) for place in [*places, *([] if baseline is None else [baseline])]):
+        # Loads torch, which runs are compared without.
+        from stillery.jobs.comparison.exports import compare_exports
+
+        return compare_exports(places, baseline=baseline, metric=metric)
     errors = ErrorList()
     runs: list[Model] = []
     for place in [*places, *_more(baseline, places)]:
@@ -42,7 +49,7 @@ def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: 
     models = named(with_teachers(runs))
     if len(models) < 2:
         raise UserError(f"{places[0]} is one run, without a teacher scored beside it: name another run to compare")
-    return compare_models(models, baseline=_place(baseline, models), metric=metric)
+    return compare_models(models, baseline=None if baseline is None else place_of(baseline, models), metric=metric)
 
 
 def compare_models(models: Sequence[Model], *, baseline: int | None = None, metric: str | None = None) -> Comparison:
@@ -123,10 +130,8 @@ def _more(baseline: str | None, places: Sequence[str]) -> list[str]:
     return [folder] if folder not in [str(Path(place).expanduser().resolve()) for place in places] else []
 
 
-def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
+def place_of(baseline: str, models: Sequence[Model]) -> int:
     """Return the index of the model given by the name of its row, or by a folder."""
-    if baseline is None:
-        return None
     names = [one.name for one in models]
     if baseline in names:
         return names.index(baseline)
