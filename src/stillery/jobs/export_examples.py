@@ -22,7 +22,7 @@ from stillery.models.family import FAMILIES
 from stillery.progress import say
 from stillery.setting import Named
 
-__all__ = ["Subject", "subject_of"]
+__all__ = ["Subject", "exporting_of", "subject_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,13 +59,7 @@ class Subject:
 def subject_of(model: str, settings: Mapping[str, Any], split: str | None, batch_size: int, named: Named) -> Subject:
     """Load a checkpoint and the examples to compare on; refuse models of a kind that is not exported."""
     check_batch_size(batch_size)
-    kind = kind_of_model(model)
-    if kind.exporting is None:
-        does = " and ".join(one.name for one in all_kinds() if one.exporting is not None)
-        raise UserError(
-            f"{model}: a model for {kind.name}, which stillery export does not write; it writes encoders for {does} "
-            f"({listed(FAMILIES, 20)})"
-        )
+    kind, exporting = exporting_of(model)
     inputs, split = _inputs(model, settings, split, named)
     loaded = kind.load(model)
     scoring = kind.read_to_score(inputs, loaded, split)
@@ -75,11 +69,23 @@ def subject_of(model: str, settings: Mapping[str, Any], split: str | None, batch
     scored = scoring.scored
     reader = Reader(loaded=loaded, encoding=encoding, batch_size=batch_size, description="checkpoint")
     tokenised = encoding.data(scored.examples, loaded.tokenizer, scored.split or scored.task)
-    logits, answers = kind.exporting.outputs(reader, scored, tokenised)
+    logits, answers = exporting.outputs(reader, scored, tokenised)
     return Subject(
-        kind=kind, exporting=kind.exporting, reader=reader, scored=scored, tokenised=tokenised, logits=logits,
+        kind=kind, exporting=exporting, reader=reader, scored=scored, tokenised=tokenised, logits=logits,
         answers=answers,
     )  # fmt: skip
+
+
+def exporting_of(model: str) -> tuple[Kind, Exporting]:
+    """Return the kind of a model and how it is exported; raise UserError for a kind that is not."""
+    kind = kind_of_model(model)
+    if kind.exporting is None:
+        does = " and ".join(one.name for one in all_kinds() if one.exporting is not None)
+        raise UserError(
+            f"{model}: a model for {kind.name}, which stillery export does not write; it writes encoders for {does} "
+            f"({listed(FAMILIES, 20)})"
+        )
+    return kind, kind.exporting
 
 
 def _inputs(
