@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from stillery.evaluation.ranking_metrics import RANKING
 from stillery.study.across import Estimate, Overall
 from stillery.study.compare import Comparison, Summary
 from stillery.study.reading import read_task
@@ -112,7 +113,8 @@ def task_table(found: Conclusions, task: TaskConclusion) -> Table:
             )
         )
     level = f"{100 * found.level:g}%"
-    over = f", and {task.examples:,} examples" if task.examples else ""
+    drawn = "queries" if task.task.metric in RANKING else "examples"
+    over = f", and {task.examples:,} {drawn}" if task.examples else ""
     against = [heading for baseline in found.baselines for heading in (f"minus {baseline} [{level}]", "p")]
     return Table(
         name=f"task-{task.task.name}",

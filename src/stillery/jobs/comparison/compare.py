@@ -81,6 +81,7 @@ def compare_models(models: Sequence[Model], *, baseline: int | None = None, metr
     return Comparison(
         task=base.scores["task"], split=split, examples=len(ids), metric=metric, baseline=base.name,
         rows=[_row(one, metric) for one in models], differences=differences, note=note,
+        queries=None if base.recorded.ranking is None else len(base.recorded.units),
     )  # fmt: skip
 
 

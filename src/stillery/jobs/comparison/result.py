@@ -50,6 +50,7 @@ class Comparison:
         rows: for each model its `name`, its description (`how`), `folder`, size, speed and score.
         differences: the metric of each other model minus the baseline's.
         note: the reason why there are no differences, if there are none.
+        queries: of pairs that are ranked by query the number of queries, which resamples draw.
     """
 
     task: str
@@ -60,18 +61,19 @@ class Comparison:
     rows: Sequence[Mapping[str, Any]]
     differences: Sequence[Difference]
     note: str | None = None
+    queries: int | None = None
 
     @property
     def too_few(self) -> bool:
-        """Whether there are too few examples for conclusions."""
-        return self.examples < _FEW
+        """Whether there are too few examples, or queries, for conclusions."""
+        return (self.queries or self.examples) < _FEW
 
     @property
     def summary(self) -> list[str]:
         """Sentences on what the differences show, and on their limits."""
         if self.note is not None or not self.differences:
             return [self.note] if self.note is not None else []
-        scored = f"{self.examples} {f'{self.split} ' if self.split else ''}examples"
+        scored = f"{self.queries or self.examples} {f'{self.split} ' if self.split else ''}{self._drawn}"
         if self.too_few:
             return [f"{scored} are too few to tell models apart."]
         clear = [one for one in self.differences if one.is_clear]
@@ -80,17 +82,21 @@ class Comparison:
         open_ = [one.model for one in self.differences if not one.is_clear]
         said = [
             f"the {self.metric} of {_listed(names)} is {what} than that of {self.baseline} by more than the choice of "
-            "examples explains"
+            f"{self._drawn} explains"
             for names, what in ((higher, "higher"), (lower, "lower"))
             if names
         ]
         if open_:
             differ = f"differences of {_listed(open_)}" if len(open_) > 1 else f"difference of {open_[0]}"
             said.append(f"the {differ} from {self.baseline} cannot be told from zero")
-        limits = "The intervals cover the choice of examples, not the seed of training"
+        limits = f"The intervals cover the choice of {self._drawn}, not the seed of training"
         if len(self.differences) > 1:
             limits += "; each is for its own difference, and the more there are, the likelier one of them is wrong"
         return [f"On these {scored} {'; '.join(said)}.", f"{limits}."]
+
+    @property
+    def _drawn(self) -> str:
+        return "examples" if self.queries is None else "queries"
 
     def text(self, width: int = 80) -> str:
         """Return the table, the differences and their summary, for a terminal of that width."""
@@ -122,6 +128,7 @@ class Comparison:
             "task": self.task,
             "split": self.split,
             "examples": self.examples,
+            **({} if self.queries is None else {"queries": self.queries}),
             "metric": self.metric,
             "baseline": self.baseline,
             "models": [dict(row) for row in self.rows],
