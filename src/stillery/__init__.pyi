@@ -116,7 +116,8 @@ def analysis(
         lr: Learning rate of the trial. (forecast)
         seed: Seed of the student, the trial and the shuffles. (forecast, flatness)
         teacher: The teacher.  [default: that of the student's run] (angles, similarity, attention-weights)
-        pool: One vector of a text: of its first token, or the mean. (similarity, layer-divergence, probe)
+        pool: One vector of a text: of its first token, or the mean. (similarity, layer-divergence, probe,
+            supplementary)
         scale: Divide the products by the square root of the width, as ALP-KD's option does. (attention-weights)
         most: Largest radius: the noise's size as a share of the embedding output's. (flatness, agreement)
         radii: Number of radii, evenly spaced from 0. (flatness)
@@ -454,9 +455,10 @@ def distill(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
-        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
-            time goes into it.
-        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
+        checkpoint_seconds: Save one too at most N seconds after the last, and sooner where that takes a twentieth
+            of the time.
+        snapshot_every: Keep the student's weights every N steps, and after each stage, in snapshots/, for
+            `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -841,9 +843,10 @@ def finetune(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
-        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
-            time goes into it.
-        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
+        checkpoint_seconds: Save one too at most N seconds after the last, and sooner where that takes a twentieth
+            of the time.
+        snapshot_every: Keep the student's weights every N steps, and after each stage, in snapshots/, for
+            `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -1262,9 +1265,10 @@ def shrink(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
-        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
-            time goes into it.
-        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
+        checkpoint_seconds: Save one too at most N seconds after the last, and sooner where that takes a twentieth
+            of the time.
+        snapshot_every: Keep the student's weights every N steps, and after each stage, in snapshots/, for
+            `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant

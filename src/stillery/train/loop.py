@@ -384,14 +384,9 @@ def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -
                 checkpoint.save(run.folder, run.objective, stage.optimiser, progress.after(scaler=scaler))
         run.accelerator.wait_for_everyone()
     every = run.settings.snapshot_every
-    if every is not None and run.accelerator.is_main_process and (progress.step % every == 0 or _ends(run, clock, due)):
+    if every is not None and run.accelerator.is_main_process and (progress.step % every == 0 or due.last):
         save_snapshot(run.folder, run.objective.student, progress.step)
     return progress
-
-
-def _ends(run: _Run, clock: Clock, due: _Due) -> bool:
-    """Return whether a step is the last of the run."""
-    return due.last and clock.stage == len(run.objective.stages) - 1
 
 
 def _warn(run: _Run, found: Sequence[GuardWarning], progress: Progress) -> Progress:
