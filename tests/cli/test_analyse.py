@@ -108,6 +108,14 @@ def test_paths_on_a_surface(command, run, tiny_teacher, reviews, tmp_path):
     assert [one["step"] for one in steps] == [0, 1, 2] and found["paths"]["twin"] == []
     assert steps[0]["a"] == steps[0]["b"] == 0
     assert (steps[2]["a"], steps[2]["b"]) == pytest.approx((0, 1), abs=1e-2)
+    # The path is drawn: a line through these points, in the picture as well.
+    written = json.loads((tmp_path / "out" / "loss-surface.json").read_text())["spec"]
+    lines = [layer for layer in written["layer"] if layer["mark"]["type"] == "line"]
+    assert lines[-1]["data"]["values"] == [
+        {"a": one["a"], "b": one["b"], "step": one["step"], "model": "b"} for one in steps
+    ]
+    svg = (tmp_path / "out" / "loss-surface.svg").read_text()
+    assert svg.count("mark-line") == 2 and "of their way leads out of the plane" in svg
     apart = command("analyse", "loss-surface", twin, run, *out, "--overwrite")
     assert apart.code == 2 and "have no common start (they differ in init)" in apart.err
 
