@@ -166,7 +166,7 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
         for one in shown
     ]  # fmt: skip
     x = {"field": "value", "type": "quantitative", "title": f"minus {other}, points of {metric}",
-         "axis": {"tickCount": 8}}  # fmt: skip
+         "axis": {"tickCount": 8, "labelSeparation": 8}}  # fmt: skip
     y = _rows_axis([one.name for one in shown])
     colour = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"},
               "scale": {"domain": [yes, no], "range": [_BLUE, _GREY]}}  # fmt: skip
