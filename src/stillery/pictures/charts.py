@@ -100,7 +100,11 @@ def heat_map(
         return {"data": {"values": list(rows)}, **plain}
     header = {"title": None, "labelFontSize": 12, "labelFontWeight": 600}
     facet = {"field": "panel", "type": "nominal", "sort": names, "header": header}
-    return {"data": {"values": list(rows)}, "facet": facet, "columns": across_panels, "spacing": 14, "spec": plain}
+    found = {"data": {"values": list(rows)}, "facet": facet, "columns": across_panels, "spacing": 14, "spec": plain}
+    if len(names) % across_panels:
+        # Otherwise there is an axis under the empty place of the last row.
+        found["resolve"] = {"axis": {"x": "independent"}}
+    return found
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

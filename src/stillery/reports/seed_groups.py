@@ -10,6 +10,7 @@ from typing import Any
 from stillery.errors import UserError
 from stillery.jobs.comparison.models import Model
 from stillery.jobs.config.run_file import read_toml
+from stillery.lines import listed
 from stillery.reports.content import Cell, Column, Table, number
 
 __all__ = ["seed_table"]
@@ -20,6 +21,9 @@ _NO_MATTER = {
     "guards", "cache", "cache_limit", "cache_dtype", "graph",
 }  # fmt: skip
 """Settings in which runs of one group may differ; a run's teacher is compared by its folder."""
+
+_NAMED = 5
+"""The largest number of runs of a row that are named."""
 
 Settings = Mapping[str, str]
 
@@ -80,7 +84,7 @@ def _named(
 
 def _row(name: str, some: Sequence[tuple[int, Model]], metric: str) -> list[Cell]:
     scores = [float(run.scores["metrics"][metric]) for _, run in some]
-    names = ", ".join(run.name for _, run in sorted(some, key=lambda pair: pair[0]))
+    names = listed([run.name for _, run in sorted(some, key=lambda pair: pair[0])], _NAMED)
     return [
         Cell(text=name, key=name),
         number(fmean(scores)),
