@@ -31,7 +31,7 @@ from stillery.train.checkpoint import Progress
 from stillery.train.cuda.graph_step import Graphs, graphs_for
 from stillery.train.cuda.stream import own_stream
 from stillery.train.deferred_losses import DeferredLosses
-from stillery.train.distributed import from_main
+from stillery.train.distributed import from_main, raised_in_all
 from stillery.train.guards import Advice, Guards, GuardWarning, PlainAdvice
 from stillery.train.held_memory import held_heap
 from stillery.train.learning_rate import learning_rate, run_steps
@@ -140,7 +140,7 @@ def train(
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
     total = run_steps(settings.epochs, len(sources.data), window, settings.max_steps)
     lengths = lengths_of(objective.stages, total)
-    progress, resumed_at = _start(folder, objective, resume)
+    progress, resumed_at = _start(folder, objective, settings, accelerator, resume)
     monitoring, log = monitoring or Monitoring(), None
     if accelerator.is_main_process:
         log = _log(folder, settings, monitoring, accelerator, progress, resume)
@@ -182,9 +182,15 @@ def train(
     return _outcome(folder, objective, settings, progress)
 
 
-def _start(folder: Path, objective: Objective, resume: bool) -> tuple[Progress, int | None]:
+def _start(
+    folder: Path, objective: Objective, settings: Training, accelerator: Accelerator, resume: bool
+) -> tuple[Progress, int | None]:
     """Restore the weights of a resumed run; return the progress to start from, and the step it resumes at, if any."""
     progress = checkpoint.read_begun(folder) if resume else Progress()
+    if resume:
+        with raised_in_all(accelerator):
+            if accelerator.is_main_process:
+                checkpoint.drop_damaged(folder, keep_best=settings.keep == "best")
     if resume and checkpoint.has_checkpoint(folder):
         progress = checkpoint.read_progress(folder)
         checkpoint.restore_weights(folder, objective)
