@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.errors import ErrorList, UserError, nearest
+from stillery.jobs.config.changed import check_unedited
 from stillery.jobs.config.settings import Asked, DataSettings, Distill
 from stillery.jobs.output_paths import check_file, check_folder
 from stillery.jobs.overwrite import check_replaceable
@@ -34,6 +35,8 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
             check_place(out)
             if overwrite:
                 check_replaceable(out, run)
+            if resume:
+                check_unedited(out)
     if run.training.trackers:
         # Imported only where trackers are given: it takes as long as importing torch.
         from stillery.train.trackers import check_trackers

@@ -19,6 +19,7 @@ from stillery.jobs.result import Result
 from stillery.jobs.run import carry_out
 from stillery.jobs.run_folder import begin, is_done, mark_finished, model_files, read_back
 from stillery.progress import say
+from stillery.train.checkpoint import discard
 
 __all__ = ["until_it_learns"]
 
@@ -92,6 +93,7 @@ def _keep_best(tries: Sequence[tuple[int, Result]], out: Path) -> None:
             with atomic_file(out / name) as file:
                 shutil.copyfile(best.out / name, file)
     mark_finished(out, best.metrics | {"restarts": record, "kept_seed": seed})
+    discard(out)
 
 
 def _with_restarts(card: str, record: Sequence[dict[str, Any]], seed: int) -> str:

@@ -10,7 +10,8 @@ from typing import Any
 
 from stillery.atomic import atomic_file, remove_leftovers, remove_whole
 from stillery.errors import UserError
-from stillery.jobs.config.run_file import machine_toml, read_toml, to_toml, values_of
+from stillery.jobs.config.changed import changed_inputs, input_in_words
+from stillery.jobs.config.run_file import AS_IT_BEGAN, machine_toml, read_toml, to_toml, values_of
 from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, comparable, machine_paths
 from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
@@ -130,7 +131,11 @@ def begin(out: Path, run: Finetune | Distill) -> None:
             (out / MACHINE).unlink(missing_ok=True)
         else:
             _write_text(out / MACHINE, paths)
-        _write_text(out / "run.toml", to_toml(run, out))
+        written = to_toml(run, out)
+        # Removed first: a copy of other settings would say that the run file was edited.
+        (out / AS_IT_BEGAN).unlink(missing_ok=True)
+        _write_text(out / "run.toml", written)
+        _write_text(out / AS_IT_BEGAN, written)
     except OSError as error:
         raise UserError(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
 
@@ -143,13 +148,12 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
     A setting that an older file does not have is at its default. Inputs without a path are compared by content only.
     """
     unknown = ours.get(ELSEWHERE, {}).keys() | {ELSEWHERE}
-    before, now = _inputs(ours), _inputs(theirs)
+    prints = changed_inputs(_inputs(ours), _inputs(theirs))
     names = sorted((ours.keys() | theirs.keys()) - _NO_DIFFERENCE - unknown)
     ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
-    inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]
-    changed = [name for name in inputs if before.get(name) != now.get(name) and name not in settings]
-    return settings + [f"the content of {name}" for name in changed]
+    named = [(name, input_in_words(name)) for name in prints if name not in settings]
+    return settings + [said if "'s " in said else f"the content of {name}" for name, said in named]
 
 
 def _inputs(values: Mapping[str, Any]) -> Mapping[str, Any]:
