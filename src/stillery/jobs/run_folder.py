@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.atomic import atomic_file, remove_leftovers, remove_whole
+from stillery.atomic import atomic_file, is_part, remove_leftovers, remove_whole
 from stillery.errors import UserError
 from stillery.jobs.config.changed import changed_inputs, input_in_words
 from stillery.jobs.config.run_file import AS_IT_BEGAN, machine_toml, read_toml, to_toml, values_of
@@ -17,6 +17,7 @@ from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSetti
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
 from stillery.jobs.output_paths import check_folder
 from stillery.jobs.result import Result
+from stillery.jobs.run_lock import LOCK
 from stillery.models.model_folder import model_in, old_place
 from stillery.progress import say
 from stillery.setting import option_name
@@ -53,6 +54,9 @@ RUN_FILES = {
 """Files and folders of a run folder beside the model."""
 
 
+_WRITTEN_INTO = ("checkpoints", "given", "projections", "snapshots")
+
+
 def finished(out: Path) -> bool:
     """Return whether the folder holds a finished run."""
     return (out / "metrics.json").is_file() and model_in(out) is not None
@@ -62,10 +66,19 @@ def check_place(out: Path) -> None:
     """Raise UserError for a path where no run can be: a file, or a folder that holds something else."""
     check_folder(out, "--out")
     try:
-        if out.is_dir() and not (out / "run.toml").is_file() and any(out.iterdir()):
+        if out.is_dir() and not (out / "run.toml").is_file() and _holds_more_than_a_beginning(out):
             raise UserError(f"--out {out} is not empty and holds no run: give another folder")
     except OSError as error:
         raise UserError(f"--out {out} cannot be read ({error.strerror or error}): give another folder") from None
+
+
+def _holds_more_than_a_beginning(out: Path) -> bool:
+    """Return whether a folder holds anything but what a run writes before its run file, where it was killed then."""
+    begun = {LOCK, MACHINE}
+    if (out / LOCK).is_dir():
+        # Only then: a user's own data may be in a folder of this name.
+        begun.add("given")
+    return any(entry.name not in begun and not is_part(entry) for entry in out.iterdir())
 
 
 def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool = False) -> bool:
@@ -118,9 +131,9 @@ def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
 def begin(out: Path, run: Finetune | Distill) -> None:
     """Make the folder of a run and write its run file; in an existing one, remove partial files of a killed process."""
     try:
-        if (out / "run.toml").is_file():
-            remove_leftovers(out)
-        else:
+        for place in (out, *(out / name for name in _WRITTEN_INTO)):
+            remove_leftovers(place)
+        if not (out / "run.toml").is_file():
             far = machine_paths(values_of(run), out)
             if far:
                 what = ", ".join(far)
