@@ -33,12 +33,13 @@ from stillery.errors import Interrupted, Stopped, UserError
 from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
 from stillery.lines import width_of, wrapped
 from stillery.setting import option_name
+from stillery.stop_signals import Terminated, sigterm_raises
 
 __all__ = ["app", "main"]
 
 # The exception for a wrong command line; the module of its class depends on the version of typer.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
-_INTERRUPTED, _READER_GONE = 130, 141
+_INTERRUPTED, _READER_GONE, _TERMINATED = 130, 141, 143
 
 _SHORT = (methods, layers, cache)
 """Commands that only print their result, and so have neither `--quiet` nor `--verbose`."""
@@ -103,16 +104,19 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     os.environ.setdefault("HF_HUB_VERBOSITY", "error")
     os.environ.setdefault("TRANSFORMERS_VERBOSITY", "error")
     try:
-        code = app(args=arguments, standalone_mode=False) or 0
-        sys.stdout.flush()
+        with sigterm_raises():
+            code = app(args=arguments, standalone_mode=False) or 0
+            sys.stdout.flush()
     except UserError as error:
         _fail(error.lines, 2)
     except Stopped as stopped:
         _fail([str(stopped)], 1)
     except Interrupted as stopped:
-        _fail([str(stopped)], _INTERRUPTED)
+        _fail([str(stopped)], stopped.code)
     except _USAGE_ERROR as error:
         _fail([_usage(error)], 2)
+    except Terminated as stopped:
+        _fail([str(Interrupted("", stopped))], _TERMINATED)
     except (KeyboardInterrupt, typer.Abort):
         code = _INTERRUPTED
     except BrokenPipeError:

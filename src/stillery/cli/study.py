@@ -44,8 +44,8 @@ def study(
 
     try:
         found = run_study(plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address)
-    except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; the same command goes on with the study in {out}") from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"; the same command goes on with the study in {out}", stopped) from None
     print(found.text)
     for name, reason in found.failures.items():
         print(f"failed: {name}: {reason}")

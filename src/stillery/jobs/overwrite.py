@@ -6,11 +6,13 @@ import re
 import shutil
 from pathlib import Path
 
+from stillery.atomic import is_part
 from stillery.errors import UserError
 from stillery.jobs.config.run_file import read_toml, values_of
 from stillery.jobs.config.run_paths import places
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.run_folder import RUN_FILES
+from stillery.jobs.run_lock import LOCK
 from stillery.setting import option_name
 
 __all__ = ["check_replaceable", "is_model_file", "remove_run"]
@@ -54,7 +56,7 @@ def check_replaceable(out: Path, run: Finetune | Distill | None = None) -> None:
 
 
 def _is_of_a_run(entry: Path) -> bool:
-    if entry.name in RUN_FILES or entry.name.startswith(".stillery-part-"):
+    if entry.name in (*RUN_FILES, LOCK) or is_part(entry):
         return True
     if entry.name == "student" and (entry / "run.toml").is_file():
         # Not the model of a run by an earlier version, but another run.
@@ -82,6 +84,8 @@ def remove_run(out: Path) -> None:
     try:
         (out / "metrics.json").unlink(missing_ok=True)
         for entry in sorted(out.iterdir(), key=lambda entry: entry.name == "run.toml"):
+            if entry.name == LOCK:
+                continue
             if entry.is_dir() and not entry.is_symlink():
                 shutil.rmtree(entry)
             else:
