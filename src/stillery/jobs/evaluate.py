@@ -114,9 +114,9 @@ def _ready(request: Request) -> _Ready:
     encodings: list[Any] = []
     submit: Submit | None = None
     with errors.catch():
-        model = load_to_score(kind, request.model)
+        model = load_to_score(kind, request.model, inputs.data)
     with errors.catch():
-        teacher = load_to_score(kind, request.against) if request.against is not None else None
+        teacher = load_to_score(kind, request.against, inputs.data) if request.against is not None else None
     if model is not None:
         with errors.catch():
             scoring = kind.read_to_score(inputs, model, request.split)
