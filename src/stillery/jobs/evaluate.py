@@ -124,6 +124,8 @@ def _ready(request: Request) -> _Ready:
         with errors.catch():
             models = [(model, inputs), *([(teacher, request.theirs or inputs)] if teacher is not None else [])]
             encodings = kind.readers(scoring, models)
+    if scoring is not None and scoring.needs_teacher is not None and request.against is None:
+        errors.add(scoring.needs_teacher)
     if request.metric is not None and scoring is not None:
         with errors.catch():
             check_metric(kind, scoring.scored)

@@ -122,13 +122,15 @@ class Read:
 class Scoring:
     """The splits that `stillery evaluate` scores a model on: the main one, further ones of the task, and notes.
 
-    `groups` maps each class to the model's outputs for it; None where outputs and classes are the same.
+    `groups` maps each class to the model's outputs for it; None where outputs and classes are the same. `needs_teacher`
+    is the error if there is no teacher to compare with, where nothing else scores a model.
     """
 
     scored: Scored
     more: tuple[Scored, ...] = ()
     notes: tuple[str, ...] = ()
     groups: tuple[tuple[int, ...], ...] | None = None
+    needs_teacher: str | None = None
 
 
 class Encoding(Protocol):

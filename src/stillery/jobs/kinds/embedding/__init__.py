@@ -54,10 +54,7 @@ _REFUSES = (
 
 
 def _load_base(name: str, read: Read | None, seed: int) -> Loaded:
-    raise UserError(
-        "--pooling is for embedding models, which stillery finetune does not train; stillery distill, evaluate, "
-        "predict and export take them"
-    )
+    raise UserError(inputs.NOT_TRAINED)
 
 
 def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:

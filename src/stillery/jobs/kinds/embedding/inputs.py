@@ -29,7 +29,15 @@ from stillery.jobs.kinds.embedding.judged import is_judged, read_judged
 from stillery.models.load_model import Loaded
 from stillery.train.trainable import TrainingData
 
-__all__ = ["Encoding", "encoding", "read", "read_texts", "read_to_score", "single_texts", "texts_alone", "to_select"]
+__all__ = [
+    "NOT_TRAINED", "Encoding", "encoding", "read", "read_texts", "read_to_score", "single_texts", "texts_alone",
+    "to_select",
+]  # fmt: skip
+
+NOT_TRAINED = (
+    "--pooling is for embedding models, which stillery finetune does not train; stillery distill, evaluate, predict "
+    "and export take them"
+)
 
 _FIRST_ROWS = 1000
 
@@ -62,7 +70,9 @@ def single_texts(examples: Examples) -> Examples:
 
 def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
     """Read texts to learn from, and the splits to score on: by the scores of pairs or, without, by the teacher."""
-    data, name = inputs.data, "the model" if teacher is None else teacher.name
+    if teacher is None:
+        raise UserError(NOT_TRAINED)
+    data, name = inputs.data, teacher.name
     parts = _files(data, name) if data.task is None else _task(data, name)
     named: Mapping[str, Examples | None] = {"dev": parts.dev, "test": parts.test, **parts.more}
     scored = {split: _scored(some, parts.source, split) for split, some in named.items() if some is not None}
@@ -103,7 +113,13 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
     if split is not None and split not in SPLITS:
         raise UserError(f"--split {split}: choose from {', '.join(SPLITS)}")
     name, chosen = path.resolve().name, scored_split(path, split)
-    return Scoring(scored=_scored(_to_score(path, data, chosen), name, chosen))
+    scored = _scored(_to_score(path, data, chosen), name, chosen)
+    alone = (
+        f"{path}: nothing that embeddings are scored by; give pairs of texts with scores, queries with documents, or"
+    )
+    return Scoring(
+        scored=scored, needs_teacher=f"{alone} a teacher to compare with (--against)" if scored.gold is None else None
+    )
 
 
 def _to_score(path: Path, data: DataSettings, split: str | None) -> Examples:

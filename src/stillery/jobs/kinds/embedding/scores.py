@@ -88,11 +88,7 @@ def evaluate(scored: Scored, student: Vectors, teacher: Vectors | None) -> dict[
         return retrieval_evaluation(scored.task, gold, student, teacher)
     if gold is not None:
         return pair_evaluation(scored.task, gold, student, teacher)
-    if teacher is None:
-        raise UserError(
-            f"{scored.task} has nothing that embeddings are scored by: give pairs of texts with scores, queries with "
-            "documents, or a teacher to compare with (--against)"
-        )
+    assert teacher is not None
     if student.shape != teacher.shape:
         raise UserError(
             f"{scored.task}: the embeddings have {student.shape[1]} dimensions and the teacher's {teacher.shape[1]}, "
