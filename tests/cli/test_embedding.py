@@ -267,7 +267,7 @@ BAD = {
                  "which stillery finetune does not train", "stillery distill"),
     "nothing to score by": ("evaluate {teacher} --data {texts}", "nothing that embeddings are scored by", "--against"),
     "divergence": ("distill --teacher {teacher} --layers 2 --divergence kl --data {texts} --out OUT",
-                   "embeddings are compared by cosine, mse, similarity", "--divergence kl"),
+                   "embeddings are compared by mse, cosine, similarity", "--divergence kl"),
     "hard weight": ("distill --teacher {teacher} --layers 2 --hard-weight 0.5 --data {texts} --out OUT",
                     "--hard-weight is for predictions of classes", "--divergence"),
     "similarity twice": (

@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery import methods
+from stillery import declare, methods
 from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.config.settings import StudentSettings
 from stillery.jobs.run_folder import write_json
@@ -27,7 +27,8 @@ from stillery.losses import Kind
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.models.option_words import AUTO, STARTS
 from stillery.models.student import Student
-from stillery.parts.embedding import cosine
+from stillery.parts import load
+from stillery.parts.embedding import USUAL
 from stillery.recipe import Prediction, Recipe, Stage
 from stillery.train.distributed import from_main
 from stillery.train.held_memory import held_heap
@@ -157,7 +158,8 @@ def try_starts(probe: Probe, starts: Mapping[str, Student], steps: int) -> dict[
 def trial_stage(kind: Kind, labelled: bool) -> Stage:
     """Return the stage of the trial: labels, where there are any, and the teacher's predictions or embeddings."""
     if kind == "embedding":
-        return Stage(prediction=Prediction(divergence=cosine), hard_weight=0.0)
+        load()
+        return Stage(prediction=Prediction(divergence=declare.find("divergence", USUAL).part), hard_weight=0.0)
     return methods.build("kd", {} if labelled else {"hard_weight": 0.0}).stages[0]
 
 

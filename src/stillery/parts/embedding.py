@@ -12,7 +12,10 @@ from stillery import declare
 from stillery.parts._wide import wide
 from stillery.recipe import Divergence
 
-__all__ = ["cosine", "similarity", "with_similarity"]
+__all__ = ["USUAL", "cosine", "similarity", "with_similarity"]
+
+USUAL = "cosine"
+"""The divergence of embeddings where none is chosen."""
 
 
 @declare.divergence("cosine", "1 - cosine of the raw outputs, such as two embeddings of a text", raw=True)

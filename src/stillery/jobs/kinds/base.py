@@ -268,6 +268,9 @@ class Kind:
     headless: bool = False
     """Whether a trained encoder without a head is of this kind, unless the data fits another."""
 
+    not_fine_tuned: str | None = None
+    """The error for a model of this kind that is to be fine-tuned; None where that has a meaning."""
+
     start: str = DEFAULT_START
     """The initialisation of a student where neither the user nor the method sets it."""
 

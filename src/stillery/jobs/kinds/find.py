@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
+from stillery.errors import UserError
 from stillery.jobs import kinds as folder
 from stillery.jobs.config.settings import DataSettings
 from stillery.jobs.kinds.base import Kind
@@ -41,7 +42,10 @@ def kind_of_model(model: str, data: DataSettings | None = None) -> Kind:
 
 def kind_to_train(model: str, data: DataSettings) -> Kind:
     """Return the kind to fine-tune a pretrained model to: among those with its stacks the one that the data fits."""
-    return kind_of_stacks(kind_of(read_config(model), model), data)
+    kind = kind_of_stacks(kind_of(read_config(model), model), data)
+    if kind.not_fine_tuned is not None:
+        raise UserError(kind.not_fine_tuned)
+    return kind
 
 
 def kind_of_stacks(layout: str, data: DataSettings) -> Kind:

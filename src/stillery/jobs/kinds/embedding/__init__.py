@@ -6,7 +6,6 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
-from stillery.errors import UserError
 from stillery.jobs.config.inherited import as_taught
 from stillery.jobs.config.settings import (
     ConditionSettings,
@@ -53,10 +52,6 @@ _REFUSES = (
 )  # fmt: skip
 
 
-def _load_base(name: str, read: Read | None, seed: int) -> Loaded:
-    raise UserError(inputs.NOT_TRAINED)
-
-
 def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:
     """Load a teacher of hidden states."""
     loaded = load_embedder(name)
@@ -84,7 +79,9 @@ KIND = Kind(
     meant=lambda data: data.pooling is not None,
     refuses=_REFUSES,
     load=load_embedder,
-    load_base=_load_base,
+    load_base=lambda name, read, seed: load_embedder(name),
+    not_fine_tuned="--pooling is for embedding models, which stillery finetune does not train; stillery distill, "
+    "evaluate, predict and export take them",
     load_for_layers=_load_for_layers,
     as_set=lambda loaded, data: with_pooling(loaded, data.pooling),
     make_student=make_student,

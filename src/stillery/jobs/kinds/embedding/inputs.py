@@ -30,14 +30,9 @@ from stillery.models.load_model import Loaded
 from stillery.train.trainable import TrainingData
 
 __all__ = [
-    "NOT_TRAINED", "Encoding", "encoding", "read", "read_texts", "read_to_score", "single_texts", "texts_alone",
+    "Encoding", "encoding", "read", "read_texts", "read_to_score", "single_texts", "texts_alone",
     "to_select",
 ]  # fmt: skip
-
-NOT_TRAINED = (
-    "--pooling is for embedding models, which stillery finetune does not train; stillery distill, evaluate, predict "
-    "and export take them"
-)
 
 _FIRST_ROWS = 1000
 
@@ -70,9 +65,7 @@ def single_texts(examples: Examples) -> Examples:
 
 def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
     """Read texts to learn from, and the splits to score on: by the scores of pairs or, without, by the teacher."""
-    if teacher is None:
-        raise UserError(NOT_TRAINED)
-    data, name = inputs.data, teacher.name
+    data, name = inputs.data, None if teacher is None else teacher.name
     parts = _files(data, name) if data.task is None else _task(data, name)
     named: Mapping[str, Examples | None] = {"dev": parts.dev, "test": parts.test, **parts.more}
     scored = {split: _scored(some, parts.source, split) for split, some in named.items() if some is not None}
@@ -150,8 +143,11 @@ def _pairs(data: DataSettings) -> Schema:
     )  # fmt: skip
 
 
-def _files(data: DataSettings, model: str) -> Splits:
-    """Load the splits of a file or folder; dev and test may be pairs with scores where train is texts alone."""
+def _files(data: DataSettings, model: str | None) -> Splits:
+    """Load the splits of a file or folder; dev and test may be pairs with scores where train is texts alone.
+
+    Labels are refused, with the name of the model unless that could not be loaded.
+    """
     assert data.data is not None
     path = Path(data.data)
     if is_judged(path, data.encoding):
@@ -162,7 +158,7 @@ def _files(data: DataSettings, model: str) -> Splits:
     folder = _folder(path)
     answers = {split: _answers(files[0], data) for split, files in folder.splits.items()}
     whole = answers["train"] if answers else _answers(folder.whole[0], data)
-    if whole == "labels" and not data.unlabelled:
+    if whole == "labels" and not data.unlabelled and model is not None:
         raise UserError(
             f"{path}: its labels are not for a model that embeds texts, as {model} does: say --unlabelled to distil on "
             f"the texts alone, or fine-tune it to predict them: stillery finetune --model {model} --data {path}"
@@ -180,10 +176,10 @@ def _files(data: DataSettings, model: str) -> Splits:
     )  # fmt: skip
 
 
-def _task(data: DataSettings, model: str) -> Splits:
+def _task(data: DataSettings, model: str | None) -> Splits:
     assert data.task is not None
     scored = _is_scored_task(data.task)
-    if not scored and not data.unlabelled:
+    if not scored and not data.unlabelled and model is not None:
         raise UserError(
             f"--task {data.task}: its labels are not for a model that embeds texts, as {model} does: say --unlabelled "
             f"to distil on the texts alone, or fine-tune it first: stillery finetune --model {model} --task {data.task}"

@@ -12,13 +12,10 @@ from stillery.jobs.chosen_recipe import check_tokenizers, criterion_of
 from stillery.jobs.config.settings import Distill, MethodSettings
 from stillery.jobs.prepare import Context, needs
 from stillery.models.load_model import Loaded
-from stillery.parts.embedding import cosine, similarity, with_similarity
+from stillery.parts.embedding import USUAL, with_similarity
 from stillery.recipe import Match, Prediction, Recipe, Stage
 
-__all__ = ["CHECKS", "DIVERGENCES", "for_embeddings", "written_out"]
-
-DIVERGENCES = ("cosine", "mse", "similarity")
-"""The divergences that embeddings are compared by."""
+__all__ = ["CHECKS", "for_embeddings", "written_out"]
 
 
 def for_embeddings(recipe: Recipe, run: Distill, teacher: Loaded) -> Recipe:
@@ -39,15 +36,16 @@ def _stage(stage: Stage, prediction: Prediction) -> Stage:
 
 
 def _prediction(method: MethodSettings) -> Prediction:
-    word, weight = method.divergence or "cosine", method.similarity_weight
-    if word not in DIVERGENCES:
-        raise UserError(f"--divergence {word}: embeddings are compared by {', '.join(DIVERGENCES)}")
-    divergence: Any = declare.find("divergence", word).part if word != "cosine" else cosine
-    if weight and divergence is similarity:
-        raise UserError("--similarity-weight: with --divergence similarity there is nothing beside it; leave it out")
-    if weight:
-        divergence = partial(with_similarity, divergence=divergence, weight=weight)
-    return Prediction(divergence=divergence, square=True)
+    chosen, weight = declare.find("divergence", method.divergence or USUAL), method.similarity_weight
+    if not chosen.raw:
+        known = [one.word for one in declare.declared("divergence") if one.raw]
+        raise UserError(f"--divergence {chosen.word}: embeddings are compared by {', '.join(map(str, known))}")
+    if weight and chosen.together:
+        raise UserError(
+            f"--similarity-weight: with --divergence {chosen.word} there is nothing beside it; leave it out"
+        )
+    divergence = partial(with_similarity, divergence=chosen.part, weight=weight) if weight else chosen.part
+    return Prediction(divergence=divergence)
 
 
 def written_out(run: Distill, encoding: Any) -> Distill:
