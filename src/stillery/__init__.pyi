@@ -83,6 +83,7 @@ def analysis(
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     target: str | None = None,
@@ -144,6 +145,8 @@ def analysis(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -225,6 +228,7 @@ def distill(
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -255,6 +259,7 @@ def distill(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -348,6 +353,8 @@ def distill(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -387,6 +394,8 @@ def distill(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.
@@ -484,6 +493,7 @@ def evaluate(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -523,6 +533,7 @@ def evaluate(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -571,6 +582,8 @@ def evaluate(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -624,6 +637,7 @@ def export(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     batch_size: int = 64,
     latency: bool = True,
@@ -663,6 +677,8 @@ def export(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Speed:
@@ -701,6 +717,7 @@ def finetune(
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -781,6 +798,8 @@ def finetune(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -863,6 +882,7 @@ def predict(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     prompt: str | None = None,
@@ -896,6 +916,8 @@ def predict(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -964,6 +986,7 @@ def score(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1003,6 +1026,7 @@ def score(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1048,6 +1072,8 @@ def score(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -1110,6 +1136,7 @@ def shrink(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -1124,6 +1151,7 @@ def shrink(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -1203,6 +1231,8 @@ def shrink(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -1222,6 +1252,8 @@ def shrink(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.

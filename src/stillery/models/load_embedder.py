@@ -11,6 +11,7 @@ from stillery.models.load_model import Loaded, load_encoder
 from stillery.models.model_folder import model_folder
 from stillery.models.option_words import POOLINGS
 from stillery.models.sentence_folder import read_dense, read_layout
+from stillery.progress import say
 
 __all__ = ["load_embedder", "with_pooling"]
 
@@ -29,6 +30,8 @@ def load_embedder(name: str) -> Loaded:
                 "model again"
             )
         width = one.linear.out_features
+    if layout is not None and layout.prompts[1] is not None:
+        say(f"{name}: its prompt {layout.prompts[1]!r} is not put before texts; write it into them if it should be")
     model = SentenceEmbedder(encoder.model, layout or Layout(), dense)
     missing = frozenset(f"{model.base_model_prefix}.{key}" for key in encoder.missing)
     return dataclasses.replace(encoder, model=model.train(False), missing=missing)
