@@ -83,6 +83,7 @@ def analysis(
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     target: str | None = None,
@@ -145,6 +146,8 @@ def analysis(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -226,6 +229,7 @@ def distill(
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -256,6 +260,7 @@ def distill(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -349,6 +354,8 @@ def distill(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -388,6 +395,8 @@ def distill(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.
@@ -486,6 +495,7 @@ def evaluate(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -525,6 +535,7 @@ def evaluate(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -573,6 +584,8 @@ def evaluate(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -626,6 +639,7 @@ def export(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     batch_size: int = 64,
     latency: bool = True,
@@ -665,6 +679,8 @@ def export(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Speed:
@@ -703,6 +719,7 @@ def finetune(
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -783,6 +800,8 @@ def finetune(
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -866,6 +885,7 @@ def predict(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     prompt: str | None = None,
@@ -899,6 +919,8 @@ def predict(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -967,6 +989,7 @@ def score(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1006,6 +1029,7 @@ def score(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1051,6 +1075,8 @@ def score(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -1113,6 +1139,7 @@ def shrink(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -1127,6 +1154,7 @@ def shrink(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -1206,6 +1234,8 @@ def shrink(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -1225,6 +1255,8 @@ def shrink(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.

@@ -39,4 +39,4 @@ def layers(
         print(f"head: the next token, {'tied to the embeddings' if found['tied_head'] else 'with weights of its own'}")
         return
     labels = found["labels"]
-    print(f"head: {listed(labels, 20) if labels else 'none (fine-tune it before it can teach)'}")
+    print(f"head: {listed(labels, 20) if labels else 'none (fine-tune it before it can teach labels)'}")

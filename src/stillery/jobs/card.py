@@ -42,6 +42,7 @@ class Facts:
         paper: the paper of the method.
         start: how the student's initialisation was chosen, as in metrics.json.
         tag: the hub's pipeline tag, such as text-classification.
+        library: the library that loads the model.
         title: the heading of a fine-tuned model.
         layers: the number of layers, for the heading of a distilled model (`layer_counts`).
         usage: the lines of Python that use the model.
@@ -54,6 +55,7 @@ class Facts:
     paper: str | None = None
     start: Mapping[str, Any] | None = None
     tag: str
+    library: str = "transformers"
     title: str = "Fine-tuned model"
     layers: str = ""
     usage: Sequence[str]
@@ -82,7 +84,7 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     lines += [f"Data: {facts.data}", *(f"Weights at the start: {line}" for line in facts.origin)]
     agreement = [f"Agreement with the teacher: {metrics['agreement']:.2f}%."] if "agreement" in metrics else []
     filled = ModelCard.from_template(
-        _header(facts, metrics, title, library="stillery" if custom else "transformers"),
+        _header(facts, metrics, title, library="stillery" if custom else facts.library),
         template_path=str(_TEMPLATE),
         title=title,
         facts=[shortened(line, values) for line in lines],

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.other_names import not_a_setting
-from stillery.models.option_words import DEFAULT_STARTS, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
+from stillery.models.option_words import DEFAULT_STARTS, HEADS, LAYER_CHOICES, POOLINGS, PROJECTORS, REUSES
 from stillery.setting import Named, Panel, make, setting
 from stillery.train.settings import Storing, Training
 from stillery.words import method_words, read_along, words
@@ -68,6 +68,11 @@ class DataSettings:
     encoding: str | None = setting(None, "Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]")
     skip_empty: bool = setting(False, "Leave out rows with no text or no label, which are errors otherwise.")
     unlabelled: bool = setting(False, "Distil on texts alone: no labels of the training split are needed or read.")
+    pooling: str | None = setting(
+        None,
+        "How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says, else mean]",
+        choices=POOLINGS,
+    )
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
 
 
@@ -227,6 +232,9 @@ class MethodSettings:
     distance: str | None = setting(None, "How far layers are apart.", choices=partial(words, "distance"))
     reduction: str | None = setting(None, "How the distance of a pair is reduced.", choices=partial(words, "reduction"))
     divergence: str | None = setting(None, "How far predictions are apart.", choices=partial(words, "divergence"))
+    similarity_weight: float | None = setting(
+        None, "Weight of the cosine similarities within a batch, for models that embed texts.  [default: 0]", least=0
+    )
     square: bool | None = setting(None, "Multiply prediction matching by the squared temperature.")
     schedule: str | None = setting(
         None, "Match layers and predictions jointly, or layers first (sequential).", choices=partial(words, "schedule")
@@ -359,7 +367,7 @@ _OF_FILES = (
 )
 """The settings for reading data files, which do not apply to a named task."""
 
-EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
+EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length", "pooling"}
 """The settings that determine the set of examples."""
 
 

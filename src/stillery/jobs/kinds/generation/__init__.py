@@ -29,6 +29,10 @@ _REFUSES = (
         line="{option} is for classifiers: of a model that generates text the likelihood of its targets decides",
     ),
     Refusal(
+        names=("pooling", "similarity_weight"),
+        line="{option} is for models that embed texts; this one generates text",
+    ),
+    Refusal(
         names=("reuse", "projector", "allow_custom_head"),
         line="{option} is for classifiers: a model that generates text keeps its own head",
     ),

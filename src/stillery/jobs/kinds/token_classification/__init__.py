@@ -47,6 +47,10 @@ _REFUSES = (
     Refusal(
         names=("skip_empty",), line="{option} is for texts: a sentence without words or tags is an error here, mend it"
     ),
+    Refusal(
+        names=("pooling", "similarity_weight"),
+        line="{option} is for models that embed texts; this one tags words",
+    ),
     Refusal(names=("label_noise",), line="{option} is for classifiers of texts: the tags of words are not flipped"),
 )  # fmt: skip
 
