@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.models.load_model import load_tokenizer, read_config
 from stillery.pictures.charts import Scale, heat_map, line_chart, stacked, whole
+from stillery.train.log import read_events
 
 __all__ = ["Texts", "finding", "run"]
 
@@ -76,15 +76,11 @@ def texts_of(run: FinishedRun) -> Texts | None:
 
 def _losses(folder: Path) -> list[tuple[int, float]]:
     """Return the loss of the last stage of a run, by step since the stage began."""
-    found: list[tuple[str, int, float]] = []
     try:
-        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        events, _ = read_events(folder / "log.jsonl")
     except OSError:
         return []
-    for line in lines:
-        event = json.loads(line)
-        if event.get("event") == "train":
-            found.append((event["stage"], event["step"], event["loss"]))
+    found = [(event["stage"], event["step"], event["loss"]) for event in events if event["event"] == "train"]
     if not found:
         return []
     last = [(step, loss) for stage, step, loss in found if stage == found[-1][0]]
