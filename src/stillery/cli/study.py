@@ -33,17 +33,24 @@ def study(
         str | None,
         typer.Option(help="The Ray cluster, HOST:PORT or auto.  [default: Ray on this machine, for this study]"),
     ] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="A recipe of the plan that may run; the plan alone starts no code.", metavar="FILE:FUNCTION"),
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed.")] = False,
 ) -> None:
     """Compare methods over tasks and seeds on equal terms, resumable, on one machine or many."""
     if dry_run:
-        _show_dry_run(plan, out, only, workers)
+        _show_dry_run(plan, out, only, workers, recipe or [])
         return
     from stillery.study.folder import State
     from stillery.study.run import run_study
 
     try:
-        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address)
+        found = run_study(
+            plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address,
+            recipes=recipe or [],
+        )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command goes on with the study in {out}") from None
     print(found.text)
@@ -56,7 +63,7 @@ def study(
         raise Stopped(f"{len(found.failures)} of {len(found.states)} cells failed; run them again with --retry-failed")
 
 
-def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None:
+def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int, recipes: list[str]) -> None:
     from stillery.study.cells import planned
     from stillery.study.dry_run import dry_run as looked_at
     from stillery.study.folder import StudyFolder
@@ -65,7 +72,7 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
     from stillery.study.run import spent
     from stillery.study.search import RANDOM
 
-    read = read_plan(plan)
+    read = read_plan(plan, recipes)
     cells, _ = planned(read, to_run=False)
     lines = looked_at(StudyFolder(out), chosen(cells, only))
     for line in lines:
