@@ -79,6 +79,7 @@ def analysis(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -140,6 +141,7 @@ def analysis(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -221,6 +223,7 @@ def distill(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -344,6 +347,7 @@ def distill(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -481,6 +485,7 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -520,6 +525,7 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -568,6 +574,7 @@ def evaluate(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -621,6 +628,7 @@ def export(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -660,6 +668,7 @@ def export(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -697,6 +706,7 @@ def finetune(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -777,6 +787,7 @@ def finetune(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -961,6 +972,7 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -1000,6 +1012,7 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -1045,6 +1058,7 @@ def score(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -1107,6 +1121,7 @@ def shrink(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -1200,6 +1215,7 @@ def shrink(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stillery.errors import Interrupted, Stopped
-from stillery.lines import listed
+from stillery.lines import listed, plain
 
 __all__ = ["study"]
 
@@ -53,9 +53,9 @@ def study(
         )  # fmt: skip
     except KeyboardInterrupt:
         raise Interrupted(f"interrupted; the same command goes on with the study in {out}") from None
-    print(found.text)
+    print(plain(found.text))
     for name, reason in found.failures.items():
-        print(f"failed: {name}: {reason}")
+        print(plain(f"failed: {name}: {reason}"))
     counts = {state: sum(one is state for one in found.states.values()) for state in State}
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print(f"cells: {said}; tables in {out / 'tables'}")
@@ -80,7 +80,7 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int, recipes
         most = "up to " if line.most else ""
         long = f"{line.cell.asked.run.training.epochs} epochs" if line.steps is None else f"{most}{line.steps} steps"
         measured = [] if line.seconds is None else [spent(line.seconds), str(line.state)]
-        print(f"{line.cell.name}  {', '.join([long, *measured, *([tried] if tried else [])])}")
+        print(plain(f"{line.cell.name}  {', '.join([long, *measured, *([tried] if tried else [])])}"))
     measured_lines = [line for line in lines if line.seconds is not None]
     seconds = sum(line.seconds or 0.0 for line in measured_lines)
     one = f", {spent(seconds / workers)} with {workers} workers" if workers > 1 else ""

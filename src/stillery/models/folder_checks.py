@@ -181,7 +181,7 @@ def check_sizes(config: PreTrainedConfig, folder: str, name: str, auto_class: An
         )
     width = next(iter(stack_sizes(config).values())).width
     held = sum(map(math.prod, tensors.values()))
-    most = 2 * held + max(config.num_labels, 1) * width + _ROOM
+    most = 2 * held + (config.num_labels or 1) * width + _ROOM
     # Some models make their position embeddings one by one, so these are compared before a model is made.
     described = 0 if layout_of(config).rotary else (getattr(config, "max_position_embeddings", None) or 0) * width
     if described <= most:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stillery.atomic import atomic_file
 from stillery.errors import Stopped, UserError
+from stillery.lines import markdown_text
 from stillery.progress import bar, console, say
 from stillery.study.cd_diagram import write_cd_diagram
 from stillery.study.cells import PlannedCell, planned
@@ -219,6 +220,6 @@ def _written(folder: StudyFolder, plan: Plan, one: Collected) -> str:
         write_cd_diagram(place, found)
     except UserError as error:
         say(f"{place}: without a critical-difference diagram: {error}")
-    heading = f"# {plan.title}{f': {one.table.name}' if one.table.name else ''}"
+    heading = f"# {markdown_text(plan.title)}{f': {one.table.name}' if one.table.name else ''}"
     notes = [f"{heading}\n", *(f"{note}\n" for note in one.notes)]
     return "\n".join([*notes, *(as_markdown(table) for table in tables(found, margin=plan.margin))])
