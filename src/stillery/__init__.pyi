@@ -79,6 +79,7 @@ def analysis(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -142,6 +143,7 @@ def analysis(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -225,6 +227,7 @@ def distill(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -350,6 +353,7 @@ def distill(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -492,6 +496,7 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -532,6 +537,7 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -581,6 +587,7 @@ def evaluate(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -636,6 +643,7 @@ def export(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -676,6 +684,7 @@ def export(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -715,6 +724,7 @@ def finetune(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -796,6 +806,7 @@ def finetune(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -986,6 +997,7 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -1026,6 +1038,7 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -1072,6 +1085,7 @@ def score(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -1136,6 +1150,7 @@ def shrink(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -1231,6 +1246,7 @@ def shrink(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.

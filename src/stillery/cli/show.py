@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stillery.jobs.config.settings import Distill, Finetune, SearchSettings
-from stillery.lines import LISTED, show
+from stillery.lines import LISTED, plain, show
 from stillery.setting import option_name
 from stillery.verbosity import Verbosity, verbosity
 
@@ -155,7 +155,7 @@ def show_comparison(found: Comparison, *, json: bool = False, out: Path | None =
     if json:
         print_json(found.to_dict())
     else:
-        print(found.text(shutil.get_terminal_size().columns))
+        print(plain(found.text(shutil.get_terminal_size().columns)))
 
 
 def show_result(result: Result, run: Finetune | Distill) -> None:

@@ -18,6 +18,7 @@ from stillery.jobs.card_usage import custom_head_usage
 from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import names_only, places, shortened
 from stillery.jobs.config.settings import Distill, Finetune
+from stillery.lines import markdown_text
 from stillery.models.family import sizes, stacks_of
 from stillery.models.model_folder import PACKAGED
 from stillery.models.option_words import STARTS
@@ -86,14 +87,14 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     filled = ModelCard.from_template(
         _header(facts, metrics, title, library="stillery" if custom else facts.library),
         template_path=str(_TEMPLATE),
-        title=title,
-        facts=[shortened(line, values) for line in lines],
+        title=markdown_text(title),
+        facts=[markdown_text(shortened(line, values)) for line in lines],
         examples=metrics["examples"],
         split=metrics["split"],
-        rows=_rows(metrics),
-        notes=[*facts.notes(metrics), *agreement],
+        rows=[list(map(markdown_text, row)) for row in _rows(metrics)],
+        notes=list(map(markdown_text, [*facts.notes(metrics), *agreement])),
         job=named["job"],
-        places=_beside(named, values),
+        places=list(map(markdown_text, _beside(named, values))),
         run=tomli_w.dumps(named).rstrip(),
         custom=custom,
         usage=custom_head_usage() if custom else facts.usage,

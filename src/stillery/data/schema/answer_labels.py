@@ -67,6 +67,7 @@ def classification(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: Mapping[str, str] | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -78,7 +79,12 @@ def classification(
     return Schema(
         inputs=(TEXT, TEXT_PAIR),
         answer=LabelAnswers(
-            labels=labels, regression=regression, multi=multi_label, separator=label_separator, renamed=label_map or {}
+            labels=labels,
+            regression=regression,
+            multi=multi_label,
+            separator=label_separator,
+            renamed=label_map or {},
+            max_classes=max_classes,
         ),
         partners=PARTNERS,
         asked={"text": text, "text_pair": text_pair, "label": label},
@@ -92,7 +98,7 @@ class LabelAnswers:
     """Label answers, kept as written in the file until the classes are known.
 
     `labels` are the classes to encode with; None infers them with `regression`, `multi` and its `separator`. `renamed`
-    maps names in files to names of classes.
+    maps names in files to names of classes. `max_classes` is how many are inferred before it is an error.
     """
 
     labels: Labels | None = None
@@ -100,6 +106,7 @@ class LabelAnswers:
     multi: bool | None = None
     separator: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    max_classes: int | None = None
 
     role: ClassVar[Role] = LABEL
     plural: ClassVar[str] = "labels"
@@ -190,7 +197,7 @@ class LabelAnswers:
             raise UserError(f"{where}: a text has several labels here, which cannot be scores; leave --regression out")
         values = self._values(tables, rows)
         if not flags:
-            found = infer(values, where, self.regression, several or self.multi)
+            found = infer(values, where, self.regression, several or self.multi, self.max_classes)
             if self.multi and self.separator is None:
                 refuse_joined(found.names, where, _OTHER_SEPARATOR)
             self._refuse_unused(found, tables)

@@ -62,6 +62,9 @@ class DataSettings:
         None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
     )
     label_separator: str | None = setting(None, "Separator of the labels of a text.  [default: |]")
+    max_classes: int | None = setting(
+        None, "Most classes a label column may have.  [default: 1000, with two rows for each]", least=2, most=100_000
+    )
     label_map: str | None = setting(
         None, "Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]"
     )
@@ -362,8 +365,8 @@ def setting_names(group: type) -> list[str]:
 
 
 _OF_FILES = (
-    *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map", "encoding"),
-    *("skip_empty", "source", "target"),
+    *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "max_classes"),
+    *("label_map", "encoding", "skip_empty", "source", "target"),
 )
 """The settings for reading data files, which do not apply to a named task."""
 

@@ -17,7 +17,16 @@ __all__ = ["KIND"]
 
 _REFUSES = (
     Refusal(
-        names=("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map"),
+        names=(
+            "text",
+            "text_pair",
+            "label",
+            "regression",
+            "multi_label",
+            "label_separator",
+            "max_classes",
+            "label_map",
+        ),
         line="{option} is for classifiers: a model that generates text has --source and --target",
     ),
     Refusal(names=("unlabelled",), line="{option} is for classifiers: a model that generates text needs target texts"),
