@@ -76,6 +76,7 @@ def analysis(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -139,6 +140,8 @@ def analysis(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -176,11 +179,12 @@ def compare(
 ) -> Comparison:
     """Show finished runs and their teachers in one table, with paired differences; no model is loaded.
 
-    The runs must have been scored on the same examples. The result prints the table, also at the end of a notebook's
-    cell; its rows and differences are data.
+    The runs must have been scored on the same examples. With folders of exports among them, all models are scored, on
+    the examples of the first run. The result prints the table, also at the end of a notebook's cell; its rows and
+    differences are data.
 
     What matters first:
-        runs: Finished runs, or their folders.
+        runs: Finished runs, or their folders, and folders of exports.
         baseline: The run that the others are compared with.  [default: the first student]
         metric: The metric to compare.  [default: the first, a task's official one]
     """
@@ -224,6 +228,7 @@ def distill(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -349,6 +354,8 @@ def distill(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -493,6 +500,7 @@ def evaluate(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -534,6 +542,7 @@ def evaluate(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -583,6 +592,8 @@ def evaluate(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -640,6 +651,7 @@ def export(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -680,6 +692,8 @@ def export(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -721,6 +735,7 @@ def finetune(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -802,6 +817,8 @@ def finetune(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -893,6 +910,7 @@ def predict(
     tokenizer: PreTrainedTokenizerBase | None = None,
     text: str | None = None,
     text_pair: str | None = None,
+    query: str | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -927,6 +945,8 @@ def predict(
     Data:
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
@@ -994,6 +1014,7 @@ def score(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -1035,6 +1056,7 @@ def score(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -1081,6 +1103,8 @@ def score(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
@@ -1147,6 +1171,7 @@ def shrink(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
@@ -1242,6 +1267,8 @@ def shrink(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]

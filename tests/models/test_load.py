@@ -296,8 +296,9 @@ def test_new_labels_get_a_new_head(folder: Path) -> None:
     assert same.missing == frozenset()
 
 
-def test_half_precision_weights_become_float32(make: Any, save: Any) -> None:
-    half = save("half", make("bert", vocab_size=VOCABULARY).half())
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_half_precision_weights_become_float32(dtype: torch.dtype, make: Any, save: Any) -> None:
+    half = save("half", make("bert", vocab_size=VOCABULARY).to(dtype))
     for load in (load_classifier, load_encoder):
         loaded = load(str(half))
         assert {parameter.dtype for parameter in loaded.model.parameters()} == {torch.float32}

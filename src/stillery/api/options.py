@@ -219,7 +219,7 @@ EVALUATE = options_of(
 COMPARE = options_of(
     Option(
         name="runs", type="Sequence[Result | StrPath]", panel=Panel.FIRST, required=True, positional=True,
-        help="Finished runs, or their folders.",
+        help="Finished runs, or their folders, and folders of exports.",
     ),
     Option(
         name="baseline", type="Result | StrPath | None", panel=Panel.FIRST,

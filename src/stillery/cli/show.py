@@ -61,6 +61,7 @@ def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> N
         _show_classes(metrics.get("per_class", {}))
     if "absent_note" in metrics and "f1_macro" in metrics["metrics"]:
         show(f"  {metrics['absent_note']}")
+    _show_queries(metrics)
     for split, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
         show(f"  {split} ({beside['examples']} examples): {values}")
@@ -82,6 +83,20 @@ def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> N
         show(
             f"  {difference['metric']} minus the teacher's: {difference['value']:+.2f} (95%: {low:+.2f} to {high:+.2f})"
         )
+
+
+def _show_queries(metrics: Mapping[str, Any]) -> None:
+    """Print how many queries are ranked, by what, and why others are left out."""
+    found = metrics.get("queries")
+    if found is None:
+        return
+    reasons = {
+        "one_document": "with one document", "no_relevant": "with no relevant document",
+        "one_grade": "whose documents all have one grade",
+    }  # fmt: skip
+    left_out = [f"{found[name]:,} {reason}" for name, reason in reasons.items() if found[name]]
+    line = f"  {found['ranked']:,} of {found['all']:,} queries ranked by {metrics['ranked_by']}"
+    show(f"{line}; left out: {', '.join(left_out)}" if left_out else line)
 
 
 def _show_entities(metrics: Mapping[str, Any]) -> None:

@@ -32,6 +32,7 @@ from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.hub import fetch_weights
 from stillery.models.model_folder import check_weights, model_folder
 from stillery.models.projected_head import final_linear
+from stillery.models.quantised import as_float32, reading_options
 from stillery.models.quiet import quiet, reading_weights
 from stillery.models.same_tokenizer import tokenizer_difference
 from stillery.models.stack_layout import GENERATORS
@@ -162,6 +163,7 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export"
         )
     check_weights(folder, name)
+    options = reading_options(config, name)
     with reading_weights():
         model, info = auto_class.from_pretrained(
             folder,
@@ -172,7 +174,10 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
+            **options,
         )
+    if options:
+        model = as_float32(model)
     return model, set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
 
 

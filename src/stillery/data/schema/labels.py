@@ -127,11 +127,14 @@ def infer(
     regression: bool | None = None,
     multi: bool | None = None,
     max_classes: int | None = None,
+    *,
+    grades: bool = False,
 ) -> Labels:
     """Infer the label space of a training set: scores if most values are numbers and some are not integers.
 
-    With `multi`, each value is a set of names. With None, a name that looks like several joined ones is an error.
-    More than `max_classes` names are an error; with None more than 1,000, and fewer than two rows for each.
+    With `grades`, integers are scores too. With `multi`, each value is a set of names. With None, a name that looks
+    like several joined ones is an error. More than `max_classes` names are an error; with None more than 1,000, and
+    fewer than two rows for each.
     """
     values = _python(values)
     if multi:
@@ -141,7 +144,7 @@ def infer(
     if regression is None:
         numbers = [number for number in map(_number, values) if number is not None]
         whole = all(number.is_integer() for number in numbers) and not any(map(_is_infinite, values))
-        regression = 2 * len(numbers) > len(values) and not whole
+        regression = 2 * len(numbers) > len(values) and (grades or not whole)
     labels = Labels(regression=True) if regression else Labels(names=_names(values, where, max_classes))
     if multi is None and not labels.regression:
         refuse_joined(labels.names, where, JOINED)

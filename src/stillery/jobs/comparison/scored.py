@@ -35,7 +35,7 @@ from stillery.models.model_folder import model_folder
 from stillery.progress import say
 from stillery.setting import Named, option_name
 
-__all__ = ["Several", "compare_scored", "refuse_for_several"]
+__all__ = ["Several", "compare_scored", "refuse_for_several", "scored_models"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,11 @@ class _Ready:
 
 def compare_scored(asked: Several) -> Comparison:
     """Score models on the same examples, and compare them with the first one."""
+    return compare_models(scored_models(asked), baseline=0 if asked.against is None else 1)
+
+
+def scored_models(asked: Several) -> list[Model]:
+    """Score models on the same examples; the teacher comes first."""
     ready = _ready(asked)
     scored, readers = ready.scoring.scored, ready.readers
     for note in dict.fromkeys([*ready.scoring.notes, *(note for one in readers for note in one.encoding.notes)]):
@@ -115,7 +120,7 @@ def compare_scored(asked: Several) -> Comparison:
     ]
     if teacher is not None:
         models = [models[-1], *models[:-1]]
-    return compare_models(named(models), baseline=0 if teacher is None else 1)
+    return named(models)
 
 
 def _ready(asked: Several) -> _Ready:

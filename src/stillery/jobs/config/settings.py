@@ -55,6 +55,11 @@ class DataSettings:
     label: str | None = setting(
         None, "Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]"
     )
+    query: str | None = setting(
+        None,
+        "Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric labels are "
+        "then grades, and a query is never divided between splits.",
+    )
     regression: bool | None = setting(
         None, "Labels are numbers to predict, not classes.  [default: found from the labels]"
     )
@@ -365,7 +370,7 @@ def setting_names(group: type) -> list[str]:
 
 
 _OF_FILES = (
-    *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "max_classes"),
+    *("text", "text_pair", "label", "query", "regression", "multi_label", "label_separator", "max_classes"),
     *("label_map", "encoding", "skip_empty", "source", "target"),
 )
 """The settings for reading data files, which do not apply to a named task."""

@@ -71,7 +71,7 @@ def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:
 def _summary(read: Read) -> str:
     labels: Labels = read.splits.labels
     if labels.regression:
-        return "regression"
+        return "regression" if read.splits.dev.get("query") is None else "documents to rank for queries"
     return f"{'any of the ' if labels.multi else ''}labels {listed(labels.names)}"
 
 

@@ -18,13 +18,7 @@ __all__ = ["KIND"]
 _REFUSES = (
     Refusal(
         names=(
-            "text",
-            "text_pair",
-            "label",
-            "regression",
-            "multi_label",
-            "label_separator",
-            "max_classes",
+            *("text", "text_pair", "label", "query", "regression", "multi_label", "label_separator", "max_classes"),
             "label_map",
         ),
         line="{option} is for classifiers: a model that generates text has --source and --target",

@@ -36,7 +36,7 @@ _REFUSES = (
         line="{option} is for models that generate text, such as T5 or Llama; this one tags words",
     ),
     Refusal(
-        names=("text_pair", "regression", "multi_label", "label_separator", "max_classes"),
+        names=("text_pair", "query", "regression", "multi_label", "label_separator", "max_classes"),
         line="{option} is for classifiers of texts; this model tags words: --text names the column of the words, "
         "--label that of their tags",
     ),
