@@ -41,8 +41,8 @@ _REFUSES = (
         line="{option} is for models that generate text, such as T5 or Llama; this one embeds texts",
     ),
     Refusal(
-        names=("head", "reuse", "projector", "allow_custom_head", "multi_label", "label_separator", "label_map",
-               "class_weights", "metric", "label_noise", "restarts"),
+        names=("head", "reuse", "projector", "allow_custom_head", "multi_label", "label_separator", "max_classes",
+               "label_map", "query", "class_weights", "metric", "label_noise", "restarts"),
         line="{option} is for classifiers; this model embeds texts",
     ),
     Refusal(
