@@ -80,10 +80,12 @@ def analysis(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     target: str | None = None,
@@ -117,7 +119,8 @@ def analysis(
         lr: Learning rate of the trial. (forecast)
         seed: Seed of the student, the trial and the shuffles. (forecast, flatness)
         teacher: The teacher.  [default: that of the student's run] (angles, similarity, attention-weights)
-        pool: One vector of a text: of its first token, or the mean. (similarity, layer-divergence, probe)
+        pool: One vector of a text: of its first token, or the mean. (similarity, layer-divergence, probe,
+            supplementary)
         scale: Divide the products by the square root of the width, as ALP-KD's option does. (attention-weights)
         most: Largest radius: the noise's size as a share of the embedding output's. (flatness, agreement)
         radii: Number of radii, evenly spaced from 0. (flatness)
@@ -143,10 +146,13 @@ def analysis(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -226,10 +232,12 @@ def distill(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -260,6 +268,7 @@ def distill(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -351,10 +360,13 @@ def distill(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -394,6 +406,8 @@ def distill(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.
@@ -461,9 +475,10 @@ def distill(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
-        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
-            time goes into it.
-        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
+        checkpoint_seconds: Save one too at most N seconds after the last, and sooner where that takes a twentieth
+            of the time.
+        snapshot_every: Keep the student's weights every N steps, and after each stage, in snapshots/, for
+            `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -489,9 +504,11 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -529,9 +546,11 @@ def evaluate(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -579,9 +598,12 @@ def evaluate(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -633,9 +655,11 @@ def export(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     batch_size: int = 64,
     latency: bool = True,
@@ -674,9 +698,12 @@ def export(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Speed:
@@ -712,10 +739,12 @@ def finetune(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -794,10 +823,13 @@ def finetune(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -858,9 +890,10 @@ def finetune(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
-        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
-            time goes into it.
-        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
+        checkpoint_seconds: Save one too at most N seconds after the last, and sooner where that takes a twentieth
+            of the time.
+        snapshot_every: Keep the student's weights every N steps, and after each stage, in snapshots/, for
+            `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant
@@ -881,6 +914,7 @@ def predict(
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     prompt: str | None = None,
@@ -916,6 +950,8 @@ def predict(
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -982,9 +1018,11 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1022,9 +1060,11 @@ def score(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1069,9 +1109,12 @@ def score(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -1132,9 +1175,11 @@ def shrink(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -1149,6 +1194,7 @@ def shrink(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -1227,9 +1273,12 @@ def shrink(
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -1249,6 +1298,8 @@ def shrink(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.
@@ -1289,9 +1340,10 @@ def shrink(
         quiet: Say nothing but warnings: no progress and no messages.
         verbose: Say details too: splits, starts, pairs of layers, caches, number formats.
         checkpoint_every: Save a checkpoint to resume from every N steps.
-        checkpoint_seconds: Save one too when N seconds have passed since the last; at most a twentieth of the
-            time goes into it.
-        snapshot_every: Keep the student's weights every N steps in snapshots/, for `stillery analyse`.
+        checkpoint_seconds: Save one too at most N seconds after the last, and sooner where that takes a twentieth
+            of the time.
+        snapshot_every: Keep the student's weights every N steps, and after each stage, in snapshots/, for
+            `stillery analyse`.
         log_every: Write the loss terms to the log every N steps.
         grad_norms: Log the gradient norm of each loss term too.
         guards: Warn of a loss that explodes, a dominant loss term, projections that lose rank, constant

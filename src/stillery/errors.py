@@ -9,7 +9,8 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from stillery.lines import listed
+from stillery.lines import listed, plain
+from stillery.stop_signals import Terminated
 
 __all__ = ["ErrorList", "Interrupted", "Stopped", "UserError", "nearest"]
 
@@ -18,7 +19,7 @@ class UserError(Exception):
     """One or more errors in user input; each line states what is wrong, where, and how to fix it."""
 
     def __init__(self, *lines: str) -> None:
-        self.lines = tuple(" ".join(line.split()) for line in lines)
+        self.lines = tuple(plain(" ".join(line.split())) for line in lines)
         super().__init__("; ".join(self.lines))
 
 
@@ -69,4 +70,13 @@ class Stopped(Exception):
 
 
 class Interrupted(Exception):
-    """A run stopped by its user, in one line; the command line prints it and exits with code 130."""
+    """A command stopped by a signal, in one line; the command line prints it and exits with code 130 or 143.
+
+    `by` is what was raised: SIGTERM, which other programs stop this one with, has words and a code of its own.
+    """
+
+    def __init__(self, rest: str, by: KeyboardInterrupt) -> None:
+        terminated = isinstance(by, Terminated)
+        saved = f" at step {by.args[0]}, which is saved" if by.args else ""
+        self.code = 143 if terminated else 130
+        super().__init__(f"{'stopped by SIGTERM' if terminated else 'interrupted'}{saved}{rest}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -29,7 +30,7 @@ def other(tiny_teacher: Path, reviews: Path, tmp_path_factory: pytest.TempPathFa
     out = tmp_path_factory.mktemp("analysed") / "projected"
     stillery.distill(
         teacher=tiny_teacher, data=reviews, layers=2, max_steps=4, max_length=32, out=out, quiet=True, method="rail-kd",
-        schedule="sequential", ild_data=reviews, init="first",
+        schedule="sequential", ild_data=reviews, init="first", snapshot_every=100,
     )  # fmt: skip
     return out
 
@@ -89,7 +90,7 @@ def test_losses_and_probes_of_two_runs(command, run, other, tmp_path):
     assert command("analyse", "probe", run, other, *few, "--split", "test").code == 0
     assert len(block(tmp_path, "probe")["data"]["small"]["test"]) == 3
     done = command("analyse", "loss-surface", run, other, *few, "--grid", 3)
-    assert done.code == 0 and block(tmp_path, "loss-surface")["data"]["paths"]["projected"] == []
+    assert done.code == 0 and len(block(tmp_path, "loss-surface")["data"]["losses"]) == 3
     start = command("analyse", "loss-surface", run, run, other, *few, "--grid", 3, "--overwrite")
     assert start.code == 2 and "on one line" in start.err
 
@@ -107,11 +108,19 @@ def test_paths_on_a_surface(command, run, tiny_teacher, reviews, tmp_path):
     assert [one["step"] for one in steps] == [0, 1, 2] and found["paths"]["twin"] == []
     assert steps[0]["a"] == steps[0]["b"] == 0
     assert (steps[2]["a"], steps[2]["b"]) == pytest.approx((0, 1), abs=1e-2)
+    # The path is drawn: a line through these points, in the picture as well.
+    written = json.loads((tmp_path / "out" / "loss-surface.json").read_text())["spec"]
+    lines = [layer for layer in written["layer"] if layer["mark"]["type"] == "line"]
+    assert lines[-1]["data"]["values"] == [
+        {"a": one["a"], "b": one["b"], "step": one["step"], "model": "b"} for one in steps
+    ]
+    svg = (tmp_path / "out" / "loss-surface.svg").read_text()
+    assert svg.count("mark-line") == 2 and "of their way leads out of the plane" in svg
     apart = command("analyse", "loss-surface", twin, run, *out, "--overwrite")
     assert apart.code == 2 and "have no common start (they differ in init)" in apart.err
 
 
-def test_runs_as_they_were_written(command, run, other, tmp_path):
+def test_runs_as_they_were_written(command, run, other, reviews, tmp_path):
     out = ("--out", tmp_path)
     assert command("analyse", "agreement", run, *out).code == 0
     found = block(tmp_path, "agreement")["data"]
@@ -123,8 +132,18 @@ def test_runs_as_they_were_written(command, run, other, tmp_path):
     found = block(tmp_path, "projections")["data"]
     assert {one["side"] for one in found.values()} == {"student", "teacher"}
     assert all(0 < one["effective_rank"] <= len(one["singular"]) for one in found.values())
-    assert command("analyse", "supplementary", other.parent, *out).code == 0
-    assert block(tmp_path, "supplementary")["data"]["texts"]["reviews.csv"]["size"] > 0
+    assert command("analyse", "supplementary", run, other, *out).code == 0
+    found = block(tmp_path, "supplementary")["data"]
+    assert found["texts"]["reviews.csv"]["size"] > 0
+    # The layers of the first run have no stage of their own, so there is nothing to probe after it.
+    assert found["sources"] == ["the task's own", "reviews.csv"] and found["probe"][0] == [None]
+    after = max(step for step in (int(file.stem.split("-")[1]) for file in (other / "snapshots").iterdir()) if step < 4)
+    left = tmp_path / "copy" / "after-layers"
+    shutil.copytree(other, left, ignore=shutil.ignore_patterns("snapshots"))
+    shutil.copy(other / "snapshots" / f"step-{after}.safetensors", left / "model.safetensors")
+    assert command("analyse", "probe", left, "--data", reviews, "--examples", 1000, *out).code == 0
+    probed = block(tmp_path, "probe")["data"]["after-layers"]["dev"]
+    assert found["probe"][1] == pytest.approx([probed[-1]])
     for arguments, said in (
         (("projections", run), "its method trains no projections"),
         (("supplementary", run), "compares runs with --ild-task or --ild-data"),

@@ -33,7 +33,7 @@ def parts_left(folder: Path) -> list[Path]:
 @pytest.mark.parametrize(
     ("more", "place"),
     [
-        (("--eval-every", 2), "checkpoints/best-2.safetensors"),
+        (("--eval-every", 2), "checkpoints/best-2"),
         (("--checkpoint-every", 1), "checkpoints/step-1"),
     ],
 )

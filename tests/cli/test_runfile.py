@@ -36,7 +36,7 @@ def test_every_setting_is_written_out(run, tiny_teacher):
     assert (values["method"], values["layers"], values["init"], values["head"]) == ("pkd", 2, "first", "fresh")
     assert (values["temperature"], values["seed"], values["lr"], values["max_steps"]) == (3.0, 5, 5e-5, 2)
     assert values["options"] == {"layers": "last", "square": True, "layer_weight": 7, "normalise": True}
-    assert values["fingerprints"].keys() == {"data", "teacher"}
+    assert values["fingerprints"].keys() == {"data", "teacher", "teacher_config", "teacher_tokenizer"}
 
 
 def test_a_run_file_reproduces_its_run(command, run, tmp_path):

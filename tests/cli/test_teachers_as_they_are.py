@@ -107,9 +107,10 @@ def test_a_model_of_another_task(
 
 
 def test_a_sentence_embedder(save: Save, refused: Callable[..., str]) -> None:
+    """One that is read is tested in test_embedding.py."""
     model = save("embedder", BertModel)
-    (model / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "Transformer"}]), encoding="utf-8")
-    assert "it embeds sentences (sentence-transformers), and has no trained classification head" in refused(model)
+    (model / "modules.json").write_text(json.dumps([{"idx": 0, "path": "", "type": "CLIPModel"}]), encoding="utf-8")
+    assert "its modules are CLIPModel; supported are Transformer, Pooling" in refused(model)
     # In older folders the model is one below.
     inside = model / "0_Transformer"
     inside.mkdir()

@@ -200,7 +200,9 @@ def test_200_runs_fit(tmp_path):
     page = Page(out)
     assert len(page.data["browser"]["rows"]) <= 1600
     sentences(page, "The first 40 of 200 students are here.", "run-199", "At most 37 examples of a student")
-    assert sum(tag == "tr" for tag, _ in page.tags) == 202
+    # All runs and their teacher, and the five depths over their seeds, each with a heading.
+    sentences(page, "Over seeds", "kd, 5 layers")
+    assert sum(tag == "tr" for tag, _ in page.tags) == 202 + 6
 
 
 @pytest.fixture

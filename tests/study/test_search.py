@@ -93,6 +93,10 @@ def test_a_stopped_search_goes_on_with_the_trials_of_one_that_was_not(write_plan
     held = [held_out(straight, cell) for cell in table.trials["reviews", "kd", 0]]
     assert found.chosen["reviews", "kd", 0] == tried["kd", held.index(max(held))]
     assert not [note for note in found.notes if note.startswith("Warning")]
+    # The report shows all that was tried, with the scores that it was chosen by.
+    own = [one for one in found.tried if one.row == "kd"]
+    assert [one.settings for one in own] == [tried["kd", number] for number in range(7)]
+    assert [one.score for one in own] == held and [one.chosen for one in own].index(True) == held.index(max(held))
 
 
 def held_out(folder: StudyFolder, cell: PlannedCell) -> float:

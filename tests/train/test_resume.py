@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import signal
 import subprocess
 import sys
@@ -86,26 +85,3 @@ def test_resuming_a_finished_run_does_nothing(undisturbed: Path, tiny_teacher: P
     assert done.returncode == 0
     assert "finished already" in done.stderr
     assert weights.stat().st_mtime_ns == before
-
-
-@pytest.fixture(scope="module")
-def unfinished(tiny_teacher: Path, reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("resume") / "unfinished"
-    kill_after(12, command(tiny_teacher, reviews, out), out)
-    return out
-
-
-@pytest.mark.parametrize("file", ["weights.safetensors", "optimiser.safetensors", "state.json"])
-def test_a_damaged_checkpoint_is_one_line(
-    file: str, unfinished: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "damaged"
-    shutil.copytree(unfinished, out)
-    place = max((out / "checkpoints").glob("step-*"))
-    content = (place / file).read_bytes()
-    (place / file).write_bytes(content[: len(content) // 2])
-    done = subprocess.run(command(tiny_teacher, reviews, out, "--resume"), capture_output=True, text=True)
-    assert done.returncode == 2
-    errors = [line for line in done.stderr.splitlines() if line.startswith("stillery: ")]
-    assert len(errors) == 1 and file in errors[0]
-    assert "Traceback" not in done.stderr

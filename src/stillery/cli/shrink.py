@@ -88,8 +88,8 @@ def shrink(
 
     try:
         found = run_shrink(request, out, workers=workers, retry=retry_failed)
-    except KeyboardInterrupt:
-        raise Interrupted(f"interrupted; the same command goes on with the search in {out}") from None
+    except KeyboardInterrupt as stopped:
+        raise Interrupted(f"; the same command goes on with the search in {out}", stopped) from None
     table, _, reading = found.text.partition("\n\n")
     print(table)
     for line in ("", *reading.splitlines()):

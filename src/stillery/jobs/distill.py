@@ -61,7 +61,7 @@ def is_of_a_kind(context: Context) -> None:
 def loads_its_teacher(context: Context) -> None:
     """Load the teacher, which has to be trained, and inherit its input settings."""
     assert context.kind is not None
-    context.model = context.kind.load(context.run.teacher)
+    context.model = context.kind.as_set(context.kind.load(context.run.teacher), context.run.data)
     context.run, context.notes = context.kind.inherit(context.asked, context.errors)
 
 
@@ -194,11 +194,17 @@ _CHECKS = (
 
 
 def prepare_distill(
-    asked: Asked[Distill], out: Path | None = None, own: Recipe | None = None, given: FromPython | None = None
+    asked: Asked[Distill],
+    out: Path | None = None,
+    own: Recipe | None = None,
+    given: FromPython | None = None,
+    *,
+    resume: bool = False,
 ) -> Prepared:
     """Load and check everything for a distillation; all errors are reported together.
 
-    `own` is a recipe made in Python, `given` holds the other objects passed from Python.
+    `own` is a recipe made in Python, `given` holds the other objects passed from Python; with `resume` the run in `out`
+    goes on.
     """
     given = given or FromPython()
     found = checked(asked, _CHECKS, out, own)
@@ -207,7 +213,7 @@ def prepare_distill(
     assert kind is not None and read is not None and teacher is not None and student is not None
     assert recipe is not None and settings is not None
     prints = distill_fingerprints(found, settings)
-    check_fingerprints(run.fingerprints, prints)
+    check_fingerprints(run.fingerprints, prints, out if resume else None)
     resolved = dataclasses.replace(run, student=settings, method=resolved_method(run.method), fingerprints=prints)
     return Prepared(
         run=given.named(kind.written_out(resolved, found.encoding)),
@@ -266,4 +272,5 @@ def run_distill(
     `recipe` is one made in Python, `given` holds the other objects passed from Python.
     """
     check_first(asked, out, resume=resume, overwrite=overwrite)
-    return carry_out(prepare_distill(asked, out, recipe, given), out, resume=resume, overwrite=overwrite)
+    prepared = prepare_distill(asked, out, recipe, given, resume=resume)
+    return carry_out(prepared, out, resume=resume, overwrite=overwrite)

@@ -61,7 +61,7 @@ def subject_of(model: str, settings: Mapping[str, Any], split: str | None, batch
     check_batch_size(batch_size)
     kind, exporting = exporting_of(model)
     inputs, split = _inputs(model, settings, split, named)
-    loaded = kind.load(model)
+    loaded = kind.as_set(kind.load(model), inputs.data)
     scoring = kind.read_to_score(inputs, loaded, split)
     (encoding,) = kind.readers(scoring, [(loaded, inputs)])
     for note in dict.fromkeys([*scoring.notes, *encoding.notes]):

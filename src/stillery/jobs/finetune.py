@@ -7,7 +7,7 @@ from functools import partial
 from pathlib import Path
 
 from stillery.jobs.config.settings import Asked, Finetune
-from stillery.jobs.fingerprints import data_fingerprint
+from stillery.jobs.fingerprints import data_fingerprint, model_fingerprints
 from stillery.jobs.finish import Result
 from stillery.jobs.first_checks import check_first
 from stillery.jobs.from_python import FromPython
@@ -26,7 +26,6 @@ from stillery.jobs.prepared import Prepared
 from stillery.jobs.restarts import until_it_learns
 from stillery.jobs.run import carry_out
 from stillery.lines import listed
-from stillery.models.load_model import fingerprint
 from stillery.recipe import Stage
 
 __all__ = ["prepare_finetune", "run_finetune"]
@@ -73,17 +72,19 @@ _CHECKS = (
 )
 
 
-def prepare_finetune(asked: Asked[Finetune], out: Path | None = None, given: FromPython | None = None) -> Prepared:
+def prepare_finetune(
+    asked: Asked[Finetune], out: Path | None = None, given: FromPython | None = None, *, resume: bool = False
+) -> Prepared:
     """Load and check everything for fine-tuning; all errors are reported together.
 
-    `given` holds the objects passed from Python.
+    `given` holds the objects passed from Python; with `resume` the run in `out` goes on.
     """
     given = given or FromPython()
     found = checked(asked, _CHECKS, out)
     run, kind, read, model = found.run, found.kind, found.read, found.model
     assert kind is not None and read is not None and model is not None
-    prints = {"data": data_fingerprint(read.splits), "model": fingerprint(model)}
-    check_fingerprints(run.fingerprints, prints)
+    prints = {"data": data_fingerprint(read.splits), **model_fingerprints("model", model)}
+    check_fingerprints(run.fingerprints, prints, out if resume else None)
     new = sorted(model.missing)
     return Prepared(
         run=given.named(kind.written_out(dataclasses.replace(run, fingerprints=prints), found.encoding)),
@@ -113,7 +114,7 @@ def run_finetune(
     `given` holds the objects passed from Python.
     """
     check_first(asked, out, resume=resume, overwrite=overwrite)
-    prepare = partial(prepare_finetune, given=given)
+    prepare = partial(prepare_finetune, given=given, resume=resume)
     prepared = prepare(asked, out)
     if not asked.run.restart.restarts:
         return carry_out(prepared, out, resume=resume, overwrite=overwrite)

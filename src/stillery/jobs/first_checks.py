@@ -12,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 from stillery.errors import ErrorList, UserError, nearest
+from stillery.jobs.config.changed import check_unedited
 from stillery.jobs.config.settings import Asked, DataSettings, Distill
 from stillery.jobs.output_paths import check_file, check_folder
 from stillery.jobs.overwrite import check_replaceable
 from stillery.jobs.run_folder import check_place
+from stillery.jobs.run_lock import check_free
 from stillery.models.model_folder import local_folder, model_folder
 from stillery.models.option_words import STARTS
 from stillery.near_names import did_you_mean, missing_file
@@ -32,8 +34,11 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
     if out is not None:
         with errors.catch():
             check_place(out)
+            check_free(out)
             if overwrite:
                 check_replaceable(out, run)
+            if resume:
+                check_unedited(out)
     if run.training.trackers:
         # Imported only where trackers are given: it takes as long as importing torch.
         from stillery.train.trackers import check_trackers

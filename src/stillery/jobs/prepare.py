@@ -9,6 +9,7 @@ from typing import Any
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.calibration import Calibration
+from stillery.jobs.config.changed import changed_inputs, input_in_words
 from stillery.jobs.config.settings import EXAMPLES, Asked, Distill, Finetune, StudentSettings
 from stillery.jobs.holdout import held_out
 from stillery.jobs.kinds.base import Kind, Read
@@ -141,11 +142,18 @@ def reads_its_data(context: Context) -> None:
     context.read = kind.measured(divided, context.run.training)
 
 
-def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str]) -> None:
-    """Raise UserError if the data or a model has changed since the run file was written."""
-    changed = [name for name, value in wanted.items() if found.get(name) != value]
-    if changed:
+def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str], resumed: Path | None = None) -> None:
+    """Raise UserError if the data or a model has changed since the run file was written.
+
+    `resumed` is the folder of a run that goes on, which no change is allowed in.
+    """
+    changed = [input_in_words(name) for name in changed_inputs(wanted, found) if name in wanted]
+    if not changed:
+        return
+    what = f"{' and '.join(changed)} changed since"
+    if resumed is not None:
         raise UserError(
-            f"the {' and the '.join(changed)} changed since this run file was written; "
-            "remove its [fingerprints] to run anyway"
+            f"{what} the run in {resumed} began: put back what it was and --resume again, or begin anew with "
+            "--overwrite"
         )
+    raise UserError(f"{what} this run file was written; remove its [fingerprints] to run anyway")

@@ -16,11 +16,15 @@ from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Prepared
 from stillery.jobs.result import Result
-from stillery.jobs.run import carry_out
-from stillery.jobs.run_folder import begin, is_done, mark_finished, model_files, read_back
+from stillery.jobs.run import accelerator_of, carry_out
+from stillery.jobs.run_folder import begin, finished, is_done, mark_finished, model_files, read_back
+from stillery.jobs.run_lock import only_run_in
 from stillery.progress import say
+from stillery.train.checkpoint import discard
 
 __all__ = ["until_it_learns"]
+
+Prepare = Callable[[Asked[Finetune], Path], Prepared]
 
 _FILES = ("conditions.json", "log.jsonl", "predictions.parquet")
 
@@ -29,7 +33,7 @@ def until_it_learns(
     asked: Asked[Finetune],
     first: Prepared,
     out: Path,
-    prepare: Callable[[Asked[Finetune], Path], Prepared],
+    prepare: Prepare,
     *,
     resume: bool = False,
     overwrite: bool = False,
@@ -38,6 +42,23 @@ def until_it_learns(
     run = asked.run
     assert isinstance(first.run, Finetune)
     whole = for_processes(dataclasses.replace(first.run, restart=run.restart), PartialState().num_processes)
+    accelerator = accelerator_of(first.run)
+    with only_run_in(out, accelerator, needed=overwrite or not finished(out)):
+        return _seed_after_seed(asked, first, whole, out, prepare, resume=resume, overwrite=overwrite)
+
+
+def _seed_after_seed(
+    asked: Asked[Finetune],
+    first: Prepared,
+    whole: Finetune,
+    out: Path,
+    prepare: Prepare,
+    *,
+    resume: bool,
+    overwrite: bool,
+) -> Result:
+    """Do that in a folder that is kept for it; `whole` is the run of all seeds."""
+    run = asked.run
     if not overwrite and is_done(out, whole, resume=resume):
         say(f"{out}: this run is finished already; nothing to do")
         return read_back(out)
@@ -92,6 +113,7 @@ def _keep_best(tries: Sequence[tuple[int, Result]], out: Path) -> None:
             with atomic_file(out / name) as file:
                 shutil.copyfile(best.out / name, file)
     mark_finished(out, best.metrics | {"restarts": record, "kept_seed": seed})
+    discard(out)
 
 
 def _with_restarts(card: str, record: Sequence[dict[str, Any]], seed: int) -> str:

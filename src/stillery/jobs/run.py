@@ -23,7 +23,8 @@ from stillery.jobs.footprint import reset_peak
 from stillery.jobs.overwrite import remove_run
 from stillery.jobs.prepared import Data, Prepared, scored_while_training, tokenised
 from stillery.jobs.result import Result
-from stillery.jobs.run_folder import begin, is_done, read_back, write_json
+from stillery.jobs.run_folder import begin, finished, is_done, read_back, write_json
+from stillery.jobs.run_lock import only_run_in
 from stillery.jobs.student_start import keep_start, kept_start
 from stillery.lines import listed
 from stillery.models.family import stack_sizes
@@ -54,6 +55,14 @@ def carry_out(
     """
     accelerator = accelerator_of(prepared.run)
     console.quiet = console.quiet or not accelerator.is_main_process
+    with only_run_in(out, accelerator, needed=overwrite or not finished(out)):
+        return _alone(prepared, out, accelerator, resume=resume, overwrite=overwrite, end=end)
+
+
+def _alone(
+    prepared: Prepared, out: Path, accelerator: Accelerator, *, resume: bool, overwrite: bool, end: End
+) -> Result:
+    """Train and finish a run in a folder that is kept for it."""
     if prepared.starts is not None and not overwrite:
         begun = kept_start(out)
         prepared = prepared if begun is None else prepared.started(begun)

@@ -8,14 +8,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from stillery.atomic import atomic_file, remove_leftovers, remove_whole
+from stillery.atomic import atomic_file, is_part, remove_leftovers, remove_whole
 from stillery.errors import UserError
-from stillery.jobs.config.run_file import machine_toml, read_toml, to_toml, values_of
+from stillery.jobs.config.changed import changed_inputs, input_in_words
+from stillery.jobs.config.run_file import AS_IT_BEGAN, machine_toml, read_toml, to_toml, values_of
 from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, comparable, machine_paths
 from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
+from stillery.jobs.metrics_file import SHOWN, read_metrics
 from stillery.jobs.output_paths import check_folder
 from stillery.jobs.result import Result
+from stillery.jobs.run_lock import LOCK
 from stillery.models.model_folder import model_in, old_place
 from stillery.progress import say
 from stillery.setting import option_name
@@ -52,6 +55,9 @@ RUN_FILES = {
 """Files and folders of a run folder beside the model."""
 
 
+_WRITTEN_INTO = ("checkpoints", "given", "projections", "snapshots")
+
+
 def finished(out: Path) -> bool:
     """Return whether the folder holds a finished run."""
     return (out / "metrics.json").is_file() and model_in(out) is not None
@@ -61,10 +67,19 @@ def check_place(out: Path) -> None:
     """Raise UserError for a path where no run can be: a file, or a folder that holds something else."""
     check_folder(out, "--out")
     try:
-        if out.is_dir() and not (out / "run.toml").is_file() and any(out.iterdir()):
+        if out.is_dir() and not (out / "run.toml").is_file() and _holds_more_than_a_beginning(out):
             raise UserError(f"--out {out} is not empty and holds no run: give another folder")
     except OSError as error:
         raise UserError(f"--out {out} cannot be read ({error.strerror or error}): give another folder") from None
+
+
+def _holds_more_than_a_beginning(out: Path) -> bool:
+    """Return whether a folder holds anything but what a run writes before its run file, where it was killed then."""
+    begun = {LOCK, MACHINE}
+    if (out / LOCK).is_dir():
+        # Only then: a user's own data may be in a folder of this name.
+        begun.add("given")
+    return any(entry.name not in begun and not is_part(entry) for entry in out.iterdir())
 
 
 def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool = False) -> bool:
@@ -117,9 +132,9 @@ def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
 def begin(out: Path, run: Finetune | Distill) -> None:
     """Make the folder of a run and write its run file; in an existing one, remove partial files of a killed process."""
     try:
-        if (out / "run.toml").is_file():
-            remove_leftovers(out)
-        else:
+        for place in (out, *(out / name for name in _WRITTEN_INTO)):
+            remove_leftovers(place)
+        if not (out / "run.toml").is_file():
             far = machine_paths(values_of(run), out)
             if far:
                 what = ", ".join(far)
@@ -130,7 +145,11 @@ def begin(out: Path, run: Finetune | Distill) -> None:
             (out / MACHINE).unlink(missing_ok=True)
         else:
             _write_text(out / MACHINE, paths)
-        _write_text(out / "run.toml", to_toml(run, out))
+        written = to_toml(run, out)
+        # Removed first: a copy of other settings would say that the run file was edited.
+        (out / AS_IT_BEGAN).unlink(missing_ok=True)
+        _write_text(out / "run.toml", written)
+        _write_text(out / AS_IT_BEGAN, written)
     except OSError as error:
         raise UserError(f"--out {out} cannot be written ({error.strerror or error}): give another folder") from None
 
@@ -143,13 +162,12 @@ def _differences(ours: Mapping[str, Any], theirs: Mapping[str, Any]) -> list[str
     A setting that an older file does not have is at its default. Inputs without a path are compared by content only.
     """
     unknown = ours.get(ELSEWHERE, {}).keys() | {ELSEWHERE}
-    before, now = _inputs(ours), _inputs(theirs)
+    prints = changed_inputs(_inputs(ours), _inputs(theirs))
     names = sorted((ours.keys() | theirs.keys()) - _NO_DIFFERENCE - unknown)
     ours, theirs = _DEFAULTS | dict(ours), _DEFAULTS | dict(theirs)
-    inputs = sorted(before.keys() | now.keys())
     settings = [name for name in names if ours.get(name) != theirs.get(name)]
-    changed = [name for name in inputs if before.get(name) != now.get(name) and name not in settings]
-    return settings + [f"the content of {name}" for name in changed]
+    named = [(name, input_in_words(name)) for name in prints if name not in settings]
+    return settings + [said if "'s " in said else f"the content of {name}" for name, said in named]
 
 
 def _inputs(values: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -190,15 +208,6 @@ def model_files(out: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name not in RUN_FILES and not path.name.startswith(".")]
 
 
-def read_metrics(out: Path) -> dict[str, Any]:
-    """Read the metrics of a finished run."""
-    try:
-        metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{out / 'metrics.json'}: not as a run writes it ({error}); copy the run again") from None
-    return metrics if isinstance(metrics, dict) else {}
-
-
 def read_back(out: Path) -> Result:
     """Return the result of a finished run."""
-    return Result(out=out, student=model_in(out) or out, metrics=read_metrics(out))
+    return Result(out=out, student=model_in(out) or out, metrics=read_metrics(out, SHOWN))

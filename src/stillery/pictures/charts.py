@@ -14,7 +14,8 @@ __all__ = ["Scale", "heat_map", "line_chart", "stacked", "whole"]
 Row = Mapping[str, Any]
 Spec = dict[str, Any]
 
-_CELL, _LEAST_WIDTH = 34, 170
+_CELL, _LEAST_CELL, _NUMBERED_CELL = 34, 16, 26
+_PANELS = 420
 _WIDE, _HIGH = 400, 230
 
 
@@ -67,7 +68,7 @@ def heat_map(
     y: str,
     scale: Scale,
     panels: str | None = None,
-    columns: int = 3,
+    columns: int = 2,
     numbers: bool = True,
 ) -> Spec:
     """Return a heat map of rows with `x`, `y` and `value`, and with `panel` where there are several.
@@ -77,27 +78,33 @@ def heat_map(
     across, down = (_in_order(dict.fromkeys(row[name] for row in rows)) for name in ("x", "y"))
     names = list(dict.fromkeys(row["panel"] for row in rows)) if panels is not None else []
     across_panels = min(columns, len(names)) or 1
-    cell = max(min(_CELL, 520 // (across_panels * len(across))), 16)
+    # All panels side by side are as wide as any other chart, so that numbers stay readable on a phone.
+    cell = max(min(_CELL, _PANELS // (across_panels * len(across))), _LEAST_CELL)
     axis = {"labelAngle": 0, "grid": False, "domain": False, "ticks": False}
     encoding = {
         "x": {"field": "x", "type": "ordinal", "sort": across, "title": x, "axis": axis},
         "y": {"field": "y", "type": "ordinal", "sort": down, "title": y, "axis": axis},
     }
-    colour = {
-        "field": "value", "type": "quantitative", "scale": scale.colours(),
-        "legend": {"title": scale.title, "format": scale.format, "gradientLength": min(150, max(90, cell * len(down)))},
-    }  # fmt: skip
+    legend: Spec = {"title": scale.title, "format": scale.format}
+    if panels is None:
+        legend["gradientLength"] = min(150, max(90, cell * len(down)))
+    else:
+        legend |= {"orient": "bottom", "direction": "horizontal", "gradientLength": 180}
+    colour = {"field": "value", "type": "quantitative", "scale": scale.colours(), "legend": legend}
     layers: list[Spec] = [{"mark": {"type": "rect"}, "encoding": {"color": colour}}]
-    if numbers and cell >= 26:
+    if numbers and cell >= _NUMBERED_CELL:
         text = {"field": "value", "type": "quantitative", "format": scale.format}
-        size = 11 if cell >= 30 else 9
-        layers.append({"mark": {"type": "text", "fontSize": size}, "encoding": {"text": text, "color": scale.ink()}})
+        layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": text, "color": scale.ink()}})
     plain = {"width": cell * len(across), "height": cell * len(down), "layer": layers, "encoding": encoding}
     if panels is None:
         return {"data": {"values": list(rows)}, **plain}
     header = {"title": None, "labelFontSize": 12, "labelFontWeight": 600}
     facet = {"field": "panel", "type": "nominal", "sort": names, "header": header}
-    return {"data": {"values": list(rows)}, "facet": facet, "columns": across_panels, "spacing": 14, "spec": plain}
+    found = {"data": {"values": list(rows)}, "facet": facet, "columns": across_panels, "spacing": 14, "spec": plain}
+    if len(names) % across_panels:
+        # Otherwise there is an axis under the empty place of the last row.
+        found["resolve"] = {"axis": {"x": "independent"}}
+    return found
 
 
 def _in_order(names: Iterable[str]) -> list[str]:

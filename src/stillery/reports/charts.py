@@ -18,6 +18,7 @@ MOST = 40
 
 _BLUE, _ORANGE, _GREY = PALETTE[0], PALETTE[1], "#8a8a8a"
 _ROW_HEIGHT = 26
+_KINDS = ["teacher", "on the front", "beaten at its cost"]
 
 
 def front(points: Sequence[Point], cost: str) -> list[Point]:
@@ -42,30 +43,14 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
     known = [one for one in points if one.costs.get(cost)]
     if len(known) < 2:
         return None
-    dearest = max(one.costs[cost] or 0.0 for one in known)
-    rows = [
-        _row(one)
-        | {
-            "cost": _digits(one.costs[cost]),
-            "what": _what(one, best),
-            "label": one.name if one in best else "",
-            "last": one.costs[cost] == dearest,
-            "above": best.index(one) % 2 == 0 if one in best else True,
-        }
-        for one in known
-    ]
-    line = [{"cost": _digits(one.costs[cost]), "score": _digits(one.score)} for one in best]
+    rows = _cost_rows(known, best, cost)
     x = {"field": "cost", "type": "quantitative", "title": title, "scale": {"zero": False, "padding": 24},
          "axis": {"tickCount": 6}}  # fmt: skip
     y = {"field": "score", "type": "quantitative", "title": metric, "scale": {"zero": False, "padding": 14}}
-    kinds = ["teacher", "on the front", "beaten at its cost"]
-    colour = {
-        "field": "what", "type": "nominal", "title": None, "scale": {"domain": kinds, "range": [_ORANGE, _BLUE, _GREY]},
-        "legend": {"orient": "top", "symbolOpacity": 1},
-    }  # fmt: skip
-    shape = {**colour, "scale": {"domain": kinds, "range": ["diamond", "circle", "square"]}}
-    # What is drawn last lies on top.
-    rows.sort(key=lambda row: row["what"] == kinds[1])
+    colour = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top", "symbolOpacity": 1},
+              "scale": {"domain": _KINDS, "range": [_ORANGE, _BLUE, _GREY]}}  # fmt: skip
+    shape = {**colour, "scale": {"domain": _KINDS, "range": ["diamond", "circle", "square"]}}
+    line = [{"cost": _digits(one.costs[cost]), "score": _digits(one.score)} for one in best]
     return {
         "description": f"{metric} against {title}. On the Pareto front: {', '.join(one.name for one in best)}.",
         "width": "container",
@@ -82,7 +67,7 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
                 rows,
                 {
                     "mark": {"type": "rule", "strokeWidth": 1.5, "opacity": 0.55},
-                    "encoding": {"x": x, "y": {**y, "field": "low"}, "y2": {"field": "high"}, "color": colour},
+                    "encoding": {"x": x, "y": {**y, "field": "from"}, "y2": {"field": "to"}, "color": colour},
                 },
             ),
             {
@@ -90,20 +75,42 @@ def score_against(points: Sequence[Point], cost: str, title: str, metric: str) -
                 "encoding": {"x": x, "y": y, "color": colour, "shape": shape,
                              "tooltip": _tips(("cost", title), metric=metric)},
             },
-            # The name of the last one stands on its left, where there is room; neighbours are above and below.
-            *(
-                {
-                    "data": {"values": some},
-                    "mark": {"type": "text", "align": "right" if last else "left", "dx": -9 if last else 9,
-                             "dy": -10 if above else 12, "limit": 150, "fontSize": 11},
-                    "encoding": {"x": x, "y": y, "text": {"field": "label"}},
-                }
-                for last in (False, True)
-                for above in (False, True)
-                if (some := [row for row in rows if row["label"] and (row["last"], row["above"]) == (last, above)])
-            ),
+            *_front_names(rows, x, y),
         ],
     }  # fmt: skip
+
+
+def _cost_rows(known: Sequence[Point], best: Sequence[Point], cost: str) -> list[Row]:
+    """Return a row for each model: what it is, and where its name stands if it is on the front."""
+    dearest = max(one.costs[cost] or 0.0 for one in known)
+    rows = [
+        _row(one)
+        | {
+            "cost": _digits(one.costs[cost]),
+            "what": _what(one, best),
+            "label": one.name if one in best else "",
+            "last": one.costs[cost] == dearest,
+            "above": best.index(one) % 2 == 0 if one in best else True,
+        }
+        for one in known
+    ]
+    # What is drawn last lies on top.
+    return sorted(rows, key=lambda row: row["what"] == _KINDS[1])
+
+
+def _front_names(rows: Sequence[Row], x: Spec, y: Spec) -> list[Spec]:
+    """Return the names on the front: of the last one on its left, where there is room; neighbours above and below."""
+    return [
+        {
+            "data": {"values": some},
+            "mark": {"type": "text", "align": "right" if last else "left", "dx": -9 if last else 9,
+                     "dy": -10 if above else 12, "limit": 150, "fontSize": 11},
+            "encoding": {"x": x, "y": y, "text": {"field": "label"}},
+        }
+        for last in (False, True)
+        for above in (False, True)
+        if (some := [row for row in rows if row["label"] and (row["last"], row["above"]) == (last, above)])
+    ]  # fmt: skip
 
 
 def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
@@ -131,7 +138,7 @@ def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
                 rows,
                 {
                     "mark": {"type": "rule", "strokeWidth": 9, "opacity": 0.22},
-                    "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour,
+                    "encoding": {"y": y, "x": {**x, "field": "from"}, "x2": {"field": "to"}, "color": colour,
                                  "tooltip": _tips(metric=metric)},
                 },
             ),
@@ -155,11 +162,11 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
     yes, no = "told from zero", "not told from zero"
     rows = [
         {"name": one.name, "value": _digits(one.value), "low": _digits(one.low), "high": _digits(one.high),
-         "what": yes if one.clear else no}
+         **_bar(one.low, one.high, -100.0), "what": yes if one.clear else no}
         for one in shown
     ]  # fmt: skip
-    x = {"field": "value", "type": "quantitative", "title": f"{metric} minus that of {other}, in points",
-         "axis": {"tickCount": 8}}  # fmt: skip
+    x = {"field": "value", "type": "quantitative", "title": f"minus {other}, points of {metric}",
+         "axis": {"tickCount": 8, "labelSeparation": 8}}  # fmt: skip
     y = _rows_axis([one.name for one in shown])
     colour = {"field": "what", "type": "nominal", "title": None, "legend": {"orient": "top"},
               "scale": {"domain": [yes, no], "range": [_BLUE, _GREY]}}  # fmt: skip
@@ -177,7 +184,7 @@ def differences(apart: Sequence[Apart], metric: str) -> Spec:
                 rows,
                 {
                     "mark": {"type": "rule", "strokeWidth": 2},
-                    "encoding": {"y": y, "x": {**x, "field": "low"}, "x2": {"field": "high"}, "color": colour,
+                    "encoding": {"y": y, "x": {**x, "field": "from"}, "x2": {"field": "to"}, "color": colour,
                                  "tooltip": tips},
                 },
             ),
@@ -286,7 +293,16 @@ def _what(one: Point, best: Sequence[Point]) -> str:
 
 
 def _row(one: Point) -> Row:
-    return {"name": one.name, "score": _digits(one.score), "low": _digits(one.low), "high": _digits(one.high)}
+    least = -100.0 if min(one.score, *one.seeds.values()) < 0 else 0.0
+    return {"name": one.name, "score": _digits(one.score), "low": _digits(one.low), "high": _digits(one.high),
+            **_bar(one.low, one.high, least)}  # fmt: skip
+
+
+def _bar(low: float | None, high: float | None, least: float) -> Row:
+    """Return the ends of an interval's bar: no further than scores reach, as the interval of two seeds would."""
+    if low is None or high is None:
+        return {"from": low, "to": high}
+    return {"from": _digits(max(low, least)), "to": _digits(min(high, 100.0))}
 
 
 def _rows_axis(order: Iterable[str]) -> Row:

@@ -75,7 +75,10 @@ class Cell:
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
-    """A table; `tasks` offers its first column as a filter, and `search` a field to filter all rows by their text."""
+    """A table; `tasks` offers its first column as a filter, and `search` a field to filter all rows by their text.
+
+    `bold` says what rows with a bold entry are, which can be shown alone.
+    """
 
     title: str
     columns: Sequence[Column]
@@ -84,6 +87,7 @@ class Table:
     reading: str = ""
     tasks: Sequence[str] = ()
     search: bool = False
+    bold: str = "the best and those not told from it"
 
 
 @dataclass(frozen=True, kw_only=True)

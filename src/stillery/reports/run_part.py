@@ -13,6 +13,7 @@ from stillery.jobs.comparison.models import Model, named
 from stillery.jobs.comparison.result import Comparison
 from stillery.reports.content import Apart, Cell, Column, Part, Point, Table, costs_of, number
 from stillery.reports.figures import cost_figure, difference_figure, pareto_figure, seed_figure
+from stillery.reports.seed_groups import seed_table
 from stillery.reports.source import RunFiles
 from stillery.reports.words import choice, highest
 
@@ -60,7 +61,7 @@ def _part(runs: Sequence[Model]) -> Part:
     return Part(
         title=f"{runs[0].scored_on}: {metric}",
         sentences=sentences,
-        tables=[_table(rows, metric, apart, best, found)],
+        tables=[_table(rows, metric, apart, best, found), *seed_table(models, metric)],
         figures=[
             *pareto_figure(tasks), *seed_figure(tasks, seen, of="run"),
             *difference_figure({f"minus {label}": apart}, {f"minus {label}": metric}, _CAPTION), *cost_figure(tasks),

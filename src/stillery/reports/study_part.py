@@ -10,12 +10,14 @@ from stillery.reports import charts
 from stillery.reports.content import Apart, Cell, Chart, Column, Figure, Part, Point, Reading, Table, number
 from stillery.reports.figures import COSTS, cost_figure, difference_figure, pareto_figure, seed_figure
 from stillery.reports.run_part import MARKS, difference, scored
+from stillery.reports.search import search_figure, search_table
 from stillery.reports.words import choice, highest, over_tasks
 from stillery.study import tables as study_tables
 from stillery.study.cd_diagram import cd_specification
 from stillery.study.compare import Comparison
 from stillery.study.results import Key, Row
 from stillery.study.statistics import Conclusions, TaskConclusion
+from stillery.study.tried import Tried
 
 __all__ = ["study_part"]
 
@@ -31,8 +33,14 @@ _CAPTION = (
 
 
 def study_part(
-    found: Conclusions, costs: Costs, *, title: str = "", notes: Sequence[str] = (), margin: float | None = None,
-) -> Part:  # fmt: skip
+    found: Conclusions,
+    costs: Costs,
+    *,
+    title: str = "",
+    notes: Sequence[str] = (),
+    tried: Sequence[Tried] = (),
+    margin: float | None = None,
+) -> Part:
     """Return the part of a table of a study.
 
     Args:
@@ -40,6 +48,7 @@ def study_part(
         costs: gives what a cell cost, by task, row and seed.
         title: its name, if the study has several.
         notes: what a reader has to know about its terms.
+        tried: the settings that were tried, where one of several was chosen.
         margin: the margin of layer strategies.
     """
     tasks = {one.task.name: (one.task.metric, _points(found, one, costs)) for one in found.tasks}
@@ -80,6 +89,8 @@ def study_part(
     if several:
         each = [(task.task.name, study_tables.task_table(found, task).reading) for task in found.tasks]
         readings += [Reading(title=name, text=text) for name, text in each]
+    tables += search_table(tried)
+    figures += search_figure(tried)
     return Part(
         title=title, sentences=[*(one for one in sentences if one), *notes], readings=readings, tables=tables,
         figures=[*figures, *cost_figure(tasks)],

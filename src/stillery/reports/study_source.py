@@ -112,7 +112,7 @@ def _part(folder: StudyFolder, plan: Plan, one: Collected) -> Part:
     def costs(key: Key) -> Mapping[str, float | None]:
         return files[key].costs if key in files else _teacher_costs(files, key[0])
 
-    return study_part(found, costs, title=one.table.name, notes=one.notes, margin=plan.margin)
+    return study_part(found, costs, title=one.table.name, notes=one.notes, tried=one.tried, margin=plan.margin)
 
 
 def _teacher_costs(files: Mapping[Key, RunFiles], task: str) -> dict[str, float | None]:

@@ -17,6 +17,7 @@ from stillery.study.plan import Plan
 from stillery.study.results import ROUNDED, Cell, Key, Results, Task
 from stillery.study.search import RANDOM
 from stillery.study.terms import differences
+from stillery.study.tried import Tried, tried_in
 
 __all__ = ["Collected", "Damaged", "collect"]
 
@@ -33,13 +34,14 @@ class Damaged(Exception):
 class Collected:
     """A table with its results.
 
-    `chosen` says which of several settings were chosen, `notes` what a reader has to know about the terms, `runs` the
-    names of the cells that scores are of.
+    `chosen` says which of several settings were chosen, `tried` all that were tried, `notes` what a reader has to know
+    about the terms, `runs` the names of the cells that scores are of.
     """
 
     table: PlannedTable
     results: Results
     chosen: Mapping[tuple[str, str, int], Mapping[str, Any]] = field(default_factory=dict)
+    tried: tuple[Tried, ...] = ()
     notes: tuple[str, ...] = ()
     runs: Mapping[Key, str] = field(default_factory=dict)
 
@@ -75,9 +77,10 @@ def collect(folder: StudyFolder, plan: Plan, table: PlannedTable) -> Collected:
     tasks = tuple(Task(name=name, metric=reader.metric(table, name)) for name in table.tasks)
     published = tuple(row for row in plan.published if row.table in (None, table.name))
     results = Results(tasks=tasks, rows=tuple(rows), seeds=plan.seeds, cells=cells, published=published)
-    chosen = {key: tried for key, cell in picked.items() if (tried := folder.tried(cell))}
+    chosen = {key: values for key, cell in picked.items() if (values := folder.tried(cell))}
     notes = _notes(folder, plan, table, picked, reader)
-    return Collected(table=table, results=results, chosen=chosen, notes=notes, runs=runs)
+    tried = tried_in(folder, table, picked, reader.held_out, each=plan.select == "each")
+    return Collected(table=table, results=results, chosen=chosen, tried=tried, notes=notes, runs=runs)
 
 
 def _picked(reader: _Reader, plan: Plan, table: PlannedTable) -> dict[Key, PlannedCell]:
@@ -254,4 +257,4 @@ def _said_choice(folder: StudyFolder, row: str, picked: Mapping[Key, PlannedCell
             if said not in by_task.setdefault(task, []):
                 by_task[task].append(said)
     found = [f"{task}: {' or '.join(some)}" for task, some in by_task.items()]
-    return [f"{row}: {'; '.join(found)}."] if found else []
+    return [f"Chosen for {row}: {'; '.join(found)}."] if found else []

@@ -15,7 +15,7 @@ from stillery.study.folder import State, StudyFolder
 __all__ = ["CHECKPOINT_SECONDS", "FULL", "run_cell"]
 
 CHECKPOINT_SECONDS = 30.0
-"""How far apart checkpoints of a cell are, unless the plan says otherwise."""
+"""How far apart checkpoints of a cell are at most, unless the plan says otherwise; most are written sooner."""
 
 FULL = (errno.ENOSPC, errno.EDQUOT)
 """The errors of a disk that is full; no cell is to blame for them."""

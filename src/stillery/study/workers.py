@@ -33,6 +33,8 @@ Wanted = Callable[[StudyFolder], Sequence[PlannedCell]]
 """Which cells are needed, by what is finished so far; those that are finished may be among them."""
 
 POLL = 1.0
+# Longer than nearly every step takes; a worker that is killed loses what it did since its last checkpoint.
+_PATIENCE_SECONDS = 30.0
 
 
 def work(
@@ -179,8 +181,13 @@ class Workers:
         for process in self._processes:
             if process.is_alive():
                 process.terminate()
+        until = time.monotonic() + _PATIENCE_SECONDS
         for process in self._processes:
-            process.join()
+            # It saves a checkpoint at the end of its step.
+            process.join(max(0.0, until - time.monotonic()))
+            if process.is_alive():
+                process.kill()
+                process.join()
 
     def _started(self, order: Order) -> BaseProcess:
         process = self._context.Process(target=_main, args=(order,), daemon=True)

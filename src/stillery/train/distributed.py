@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TypeVar
 
 from accelerate import Accelerator
 from accelerate.utils import broadcast_object_list, gather_object
 
-__all__ = ["first_of_any", "from_main"]
+from stillery.errors import UserError
+
+__all__ = ["first_of_any", "from_main", "raised_in_all"]
 
 Found = TypeVar("Found")
 
@@ -26,3 +30,18 @@ def first_of_any(accelerator: Accelerator, found: Found | None) -> Found | None:
     if accelerator.num_processes == 1:
         return found
     return next((one for one in gather_object([found]) if one is not None), None)
+
+
+@contextmanager
+def raised_in_all(accelerator: Accelerator) -> Iterator[None]:
+    """Raise a UserError of the main process's block in every process; all of them wait for its end."""
+    lines: tuple[str, ...] = ()
+    try:
+        yield
+    except UserError as error:
+        if not accelerator.is_main_process:
+            raise
+        lines = error.lines
+    lines = from_main(accelerator, lines)
+    if lines:
+        raise UserError(*lines)

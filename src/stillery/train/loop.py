@@ -11,7 +11,7 @@ import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,14 @@ from stillery.models.attention import for_any_length, unread_masks
 from stillery.progress import Bar, bar, say
 from stillery.recipe import Clock
 from stillery.similarity_pairing import check_measured
+from stillery.stop_signals import StopAfterStep, interruption, stop_after_step
 from stillery.train import checkpoint
 from stillery.train.callbacks import Callback, asks_to_stop
 from stillery.train.checkpoint import Progress
 from stillery.train.cuda.graph_step import Graphs, graphs_for
 from stillery.train.cuda.stream import own_stream
 from stillery.train.deferred_losses import DeferredLosses
-from stillery.train.distributed import from_main
+from stillery.train.distributed import first_of_any, from_main, raised_in_all
 from stillery.train.guards import Advice, Guards, GuardWarning, PlainAdvice
 from stillery.train.held_memory import held_heap
 from stillery.train.learning_rate import learning_rate, run_steps
@@ -67,6 +68,9 @@ __all__ = [
 
 PREFETCHED = 4
 """Number of steps whose inputs are prefetched while a GPU computes earlier steps."""
+
+STOPS_EVERY = 10
+"""Steps after which several processes look whether one of them was asked to stop."""
 
 Score = Callable[[PreTrainedModel], Mapping[str, float]]
 """Scores the student on the dev split; the first metric decides which weights are best."""
@@ -140,7 +144,7 @@ def train(
     window = settings.batch_size * settings.accumulate * accelerator.num_processes
     total = run_steps(settings.epochs, len(sources.data), window, settings.max_steps)
     lengths = lengths_of(objective.stages, total)
-    progress, resumed_at = _start(folder, objective, resume)
+    progress, resumed_at = _start(folder, objective, settings, accelerator, resume)
     monitoring, log = monitoring or Monitoring(), None
     if accelerator.is_main_process:
         log = _log(folder, settings, monitoring, accelerator, progress, resume)
@@ -162,12 +166,16 @@ def train(
         save_snapshot(folder, objective.student, 0)
 
     try:
-        with bar("train", total) as shown, idle_teachers_offloaded(chosen.teachers, objective, accelerator, folder):
+        with (
+            bar("train", total) as shown,
+            idle_teachers_offloaded(chosen.teachers, objective, accelerator, folder),
+            stop_after_step() as asked,
+        ):
             shown.advance(progress.step)
             run = _Run(
                 module=module, objective=objective, sources=sources, settings=settings, accelerator=accelerator,
                 folder=folder, log=log, bar=shown, monitoring=monitoring,
-                timer=SaveTimer(settings.checkpoint_seconds, accelerator),
+                timer=SaveTimer(settings.checkpoint_seconds, accelerator), asked=asked,
             )  # fmt: skip
             for span in spans:
                 if not progress.stopped:
@@ -182,9 +190,15 @@ def train(
     return _outcome(folder, objective, settings, progress)
 
 
-def _start(folder: Path, objective: Objective, resume: bool) -> tuple[Progress, int | None]:
+def _start(
+    folder: Path, objective: Objective, settings: Training, accelerator: Accelerator, resume: bool
+) -> tuple[Progress, int | None]:
     """Restore the weights of a resumed run; return the progress to start from, and the step it resumes at, if any."""
     progress = checkpoint.read_begun(folder) if resume else Progress()
+    if resume:
+        with raised_in_all(accelerator):
+            if accelerator.is_main_process:
+                checkpoint.drop_damaged(folder, keep_best=settings.keep == "best")
     if resume and checkpoint.has_checkpoint(folder):
         progress = checkpoint.read_progress(folder)
         checkpoint.restore_weights(folder, objective)
@@ -238,6 +252,13 @@ class _Run:
     bar: Bar
     monitoring: Monitoring
     timer: SaveTimer
+    asked: StopAfterStep
+
+    def stop(self, step: int) -> int | None:
+        """Return the signal that asked any process to stop; several processes compare notes every few steps only."""
+        if self.accelerator.num_processes > 1 and step % STOPS_EVERY:
+            return None
+        return first_of_any(self.accelerator, self.asked.number)
 
     def write(self, event: str, step: int, **values: Any) -> None:
         """Log one event, in the main process only."""
@@ -347,6 +368,8 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
     set_rate(stage.optimiser, rate)
     losses = stage.take(inputs, grad_norms=due.logs and settings.grad_norms)
     run.objective.after_step(new_epoch=due.ends_epoch)
+    stop = run.stop(clock.step)
+    due = replace(due, saves=due.saves or stop is not None)
     name = inputs.plan.stage.name
     logged = {"stage": name, "epoch": clock.epoch + 1, "lr": rate} if due.logs else {}
     stage.losses.add(losses, logged if logged or run.monitoring.on_step is not None else None)
@@ -364,7 +387,11 @@ def _step(stage: _StageRun, prefetched: Iterator[StepInputs], progress: Progress
         progress = _warn(run, stage.guards.check_losses(seen, settings.lr), progress)
     progress = progress.after(step=clock.step + 1, seconds=progress.seconds + time.perf_counter() - began)
     run.bar.advance()
-    return _after_step(stage, clock, due, progress)
+    progress = _after_step(stage, clock, due, progress)
+    # At the end of a stage no checkpoint is written; the next step stops the run.
+    if stop is not None and not due.last and not progress.stopped:
+        raise interruption(stop, saved=progress.step)
+    return progress
 
 
 def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -> Progress:
@@ -384,14 +411,9 @@ def _after_step(stage: _StageRun, clock: Clock, due: _Due, progress: Progress) -
                 checkpoint.save(run.folder, run.objective, stage.optimiser, progress.after(scaler=scaler))
         run.accelerator.wait_for_everyone()
     every = run.settings.snapshot_every
-    if every is not None and run.accelerator.is_main_process and (progress.step % every == 0 or _ends(run, clock, due)):
+    if every is not None and run.accelerator.is_main_process and (progress.step % every == 0 or due.last):
         save_snapshot(run.folder, run.objective.student, progress.step)
     return progress
-
-
-def _ends(run: _Run, clock: Clock, due: _Due) -> bool:
-    """Return whether a step is the last of the run."""
-    return due.last and clock.stage == len(run.objective.stages) - 1
 
 
 def _warn(run: _Run, found: Sequence[GuardWarning], progress: Progress) -> Progress:

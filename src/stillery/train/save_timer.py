@@ -13,14 +13,19 @@ from stillery.train.distributed import from_main
 __all__ = ["SaveTimer"]
 
 SHARE = 20
-"""A checkpoint is written after at least this many times the seconds that the last one took."""
+"""A checkpoint is due after this many times the seconds that the last one took: a twentieth of the time."""
+
+FIRST = 1.0
+"""Seconds after which the first checkpoint is due, whose cost is unknown, and between two that take no time."""
+
+MOST = 5
+"""Where writing is slow, a checkpoint is due after this many times what the last one took, however late that is."""
 
 
 class SaveTimer:
-    """A checkpoint is due when `seconds` have passed since the last one was written; None is never.
+    """A checkpoint is due at most `seconds` after the last one, and sooner where writing takes little; None is never.
 
-    Where writing takes long the time between two grows, so that at most a twentieth of a run is spent on it. When
-    checkpoints are written changes nothing about what is learnt.
+    The pace follows what the last one cost to write. When checkpoints are written changes nothing about what is learnt.
     """
 
     def __init__(
@@ -33,8 +38,9 @@ class SaveTimer:
         """Whether a checkpoint is due, by the clock of the main process."""
         if self._seconds is None:
             return False
-        passed = self._now() - self._since
-        return from_main(self._accelerator, passed >= max(self._seconds, SHARE * self._took))
+        cheap = max(FIRST, SHARE * self._took)
+        pause = max(min(self._seconds, cheap), MOST * self._took)
+        return from_main(self._accelerator, self._now() - self._since >= pause)
 
     @contextmanager
     def saving(self) -> Iterator[None]:

@@ -40,13 +40,13 @@ class Training:
     checkpoint_every: int = setting(500, "Save a checkpoint to resume from every N steps.", least=1, panel=Panel.OUTPUT)
     checkpoint_seconds: float | None = setting(
         None,
-        "Save one too when N seconds have passed since the last; at most a twentieth of the time goes into it.",
+        "Save one too at most N seconds after the last, and sooner where that takes a twentieth of the time.",
         above=0,
         panel=Panel.OUTPUT,
     )
     snapshot_every: int | None = setting(
-        None, "Keep the student's weights every N steps in snapshots/, for `stillery analyse`.", least=1,
-        panel=Panel.OUTPUT,
+        None, "Keep the student's weights every N steps, and after each stage, in snapshots/, for `stillery analyse`.",
+        least=1, panel=Panel.OUTPUT,
     )  # fmt: skip
     keep: str = setting(
         "best", "Keep the weights that are best on the dev split, or the last ones.", choices=("best", "last")

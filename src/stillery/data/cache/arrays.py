@@ -9,6 +9,7 @@ import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import cache as memoised
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
     Every byte is read once to compare checksums, about 0.1 s for the 75 MB of MNLI's tokens.
     """
     place = cache.place(kind, key)
+    _tidy(cache)
     # Checked first: an entry that another process is just writing is missing, not damaged.
     if not place.exists():
         return None
@@ -51,6 +53,12 @@ def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
         # The time of last use decides what is evicted; a read-only cache stays as it is.
         os.utime(place)
     return found
+
+
+@memoised
+def _tidy(cache: Cache) -> None:
+    """Remove what killed processes left in a cache, once per process."""
+    cache.remove_abandoned()
 
 
 def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *, replace: bool = False) -> bool:

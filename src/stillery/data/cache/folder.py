@@ -29,7 +29,7 @@ KEY = re.compile("[0-9a-f]{64}")
 GIGABYTE = 10**9
 DEFAULT_LIMIT = 5.0
 DEFAULT_WAIT = 60.0
-# A partial entry this old belongs to a killed process: no entry takes that long to write.
+# A temporary file of an unknown process, as of another machine, this old was abandoned: none is written that long.
 ABANDONED_SECONDS = 24 * 3600
 
 
@@ -80,7 +80,7 @@ class Cache:
         found = self.entries()
         for entry in found:
             self.remove_unused(entry)
-        self._remove_abandoned()
+        self.remove_abandoned()
         return [entry for entry in found if not entry.path.exists()]
 
     def remove_unused(self, entry: Entry) -> None:
@@ -93,12 +93,16 @@ class Cache:
         for entry in entries:
             # Another process may be faster, or may keep a file open; what remains is tried again next time.
             shutil.rmtree(entry.path, ignore_errors=True)
-        self._remove_abandoned()
+        self.remove_abandoned()
 
-    def _remove_abandoned(self) -> None:
-        for kind in self.folder.glob("*/"):
-            with suppress(OSError):
-                remove_leftovers(kind, older_than=ABANDONED_SECONDS)
+    def remove_abandoned(self) -> None:
+        """Remove the temporary files and folders of killed processes."""
+        with suppress(OSError):
+            for kind in [place for place in self.folder.iterdir() if place.is_dir()]:
+                entries = (place for place in kind.iterdir() if KEY.fullmatch(place.name))
+                for folder in (kind, *entries):
+                    with suppress(OSError):
+                        remove_leftovers(folder, older_than=ABANDONED_SECONDS)
 
 
 def find_cache() -> Cache | None:

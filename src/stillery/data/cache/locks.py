@@ -18,9 +18,9 @@ from pathlib import Path
 
 from filelock import FileLock, Timeout
 
-__all__ = ["Turn", "share", "unused"]
+__all__ = ["TURN", "Turn", "share", "unused"]
 
-_LOCK, _NOTE = "turn.lock", "turn.json"
+TURN, _NOTE = "turn.lock", "turn.json"
 # File systems without locks: two processes doing the same work write the same there.
 _NO_LOCKS = {errno.ENOSYS, errno.ENOLCK, errno.ENOTSUP, errno.EOPNOTSUPP}
 _NOTE_SECONDS = 0.25
@@ -37,7 +37,7 @@ class Turn:
         self.folder, self.about = folder, about
         self._note = folder / _NOTE
         # The soft lock that filelock would fall back to is a file, which a killed process never removes.
-        self._lock = FileLock(folder / _LOCK, fallback_to_soft=False)
+        self._lock = FileLock(folder / TURN, fallback_to_soft=False)
         self._mine, self._noted = False, 0.0
 
     def take(self) -> bool:
@@ -48,7 +48,7 @@ class Turn:
             return False
         except PermissionError:
             # The lock file of another user, who may or may not hold it.
-            if not (self.folder / _LOCK).exists():
+            if not (self.folder / TURN).exists():
                 raise
             return False
         except OSError as error:

@@ -70,6 +70,7 @@ def classification(
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: Mapping[str, str] | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
@@ -83,7 +84,7 @@ def classification(
         inputs=(TEXT, TEXT_PAIR),
         answer=LabelAnswers(
             labels=labels, regression=regression, multi=multi_label, separator=label_separator,
-            renamed=label_map or {}, grades=query is not None,
+            renamed=label_map or {}, max_classes=max_classes, grades=query is not None,
         ),
         beside=() if query is None else (QUERY,),
         partners=PARTNERS,
@@ -98,7 +99,8 @@ class LabelAnswers:
     """Label answers, kept as written in the file until the classes are known.
 
     `labels` are the classes to encode with; None infers them with `regression`, `multi` and its `separator`. `renamed`
-    maps names in files to names of classes. With `grades`, whole numbers are scores too.
+    maps names in files to names of classes. `max_classes` is how many are inferred before it is an error. With
+    `grades`, whole numbers are scores too.
     """
 
     labels: Labels | None = None
@@ -106,6 +108,7 @@ class LabelAnswers:
     multi: bool | None = None
     separator: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    max_classes: int | None = None
     grades: bool = False
 
     role: ClassVar[Role] = LABEL
@@ -197,7 +200,7 @@ class LabelAnswers:
             raise UserError(f"{where}: a text has several labels here, which cannot be scores; leave --regression out")
         values = self._values(tables, rows)
         if not flags:
-            found = infer(values, where, self.regression, several or self.multi, grades=self.grades)
+            found = infer(values, where, self.regression, several or self.multi, self.max_classes, grades=self.grades)
             if self.multi and self.separator is None:
                 refuse_joined(found.names, where, _OTHER_SEPARATOR)
             self._refuse_unused(found, tables)

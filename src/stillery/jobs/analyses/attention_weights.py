@@ -59,7 +59,7 @@ def finding(maps: Mapping[str, NDArray[np.float64]], about: str) -> Finding:
     sentence = f"Of the attention of the student's layers, {'; '.join(said)}."
     scale = Scale(title="weight", low=0.0, high=1.0)
     chart = heat_map(
-        rows, x="teacher layer", y="student layer", scale=scale, panels=None if len(maps) == 1 else "student", columns=2
+        rows, x="teacher layer", y="student layer", scale=scale, panels=None if len(maps) == 1 else "student"
     )
     return Finding(
         analysis="attention-weights", title=_TITLE, sentence=sentence, spec=whole(_TITLE, about, chart),

@@ -65,7 +65,7 @@ def finding(maps: Mapping[str, Array], about: Sequence[str]) -> Finding:
     sentence = "; ".join(parts)
     digits = ".2f" if most >= 0.1 else ".1e"
     scale = Scale(title="KL(p, q), nats", low=0.0, high=most, format=digits)
-    chart = heat_map(rows, x="layer q", y="layer p", scale=scale, panels=None if len(maps) == 1 else "model", columns=2)
+    chart = heat_map(rows, x="layer q", y="layer p", scale=scale, panels=None if len(maps) == 1 else "model")
     title = "How different the layers of a model are"
     return Finding(
         analysis="layer-divergence", title=title, sentence=f"{sentence[0].upper()}{sentence[1:]}.",

@@ -108,6 +108,9 @@ def finding(
     )
     title = f"Loss between the start, {names[1]} and {names[2]}"
     lines = [about, f"horizontal: from the start (0, 0) towards {names[1]}; vertical: towards {names[2]}"]
+    away = [out for path in paths.values() for _, _, _, out in path]
+    if away:
+        lines.append(f"dots: snapshots, projected; up to {100 * max(away):.0f}% of their way leads out of the plane")
     table = [
         {"model": name, "a": str(a), "b": str(b), "loss": f"{loss:.4f}"}
         for name, (a, b), loss in zip(names, ((0, 0), (1, 0), (0, 1)), surface.corners, strict=True)

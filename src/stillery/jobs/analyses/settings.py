@@ -148,6 +148,13 @@ class VarianceSettings:
 class SupplementarySettings(VarianceSettings):
     """Settings of `supplementary`."""
 
+    examples: int | None = setting(
+        1000, "Fit and score the probe on at most N examples of each split, evenly spread.", least=2
+    )
+    split: str = setting("dev", "The split to score the probe on.", choices=("dev", "test"), panel=Panel.DATA)
+    pool: str = setting("mean", "One vector of a text for the probe: of its first token, or the mean.", choices=_POOLS)
+    batch_size: int = setting(32, "Examples at a time.", least=1, panel=Panel.SPEED)
+
 
 @dataclass(frozen=True, kw_only=True)
 class ProjectionSettings:
@@ -266,7 +273,9 @@ ANALYSES: dict[str, Analysis] = {
         Analysis(
             name="supplementary", metavar="RUN...", most=None, settings=SupplementarySettings, reads=False,
             takes="Finished runs with and without --ild-task or --ild-data, or folders of them.",
-            about="Which texts for the hidden-state stage help which task, and what goes with it.",
+            about="Which texts for the hidden-state stage help which task, and what goes with it.\n\n"
+            "Runs with --snapshot-every have a snapshot of the end of that stage: a linear probe of the task on it "
+            "shows how similar texts and task are.",
         ),
         Analysis(
             name="agreement", metavar="RUN", settings=AgreementSettings, reads=False,

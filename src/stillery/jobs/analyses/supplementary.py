@@ -2,39 +2,34 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from stillery.analyse.finding import Finding
 from stillery.errors import UserError
 from stillery.evaluation.correlation import spearman
+from stillery.jobs.analyses.after_layers import OWN, LastStage, Texts, last_stage, probe_after, source_of, texts_of
 from stillery.jobs.analyses.finished_runs import FinishedRun, finished_runs
 from stillery.jobs.analyses.settings import Request
-from stillery.jobs.calibration import spread
-from stillery.jobs.config.run_file import ask
-from stillery.jobs.config.settings import Distill
-from stillery.jobs.kinds.find import kind_of_model
-from stillery.models.load_model import load_tokenizer, read_config
-from stillery.pictures.charts import Scale, heat_map, line_chart, stacked, whole
+from stillery.jobs.analyses.supplementary_chart import picture
+from stillery.pictures.charts import whole
 
-__all__ = ["Texts", "finding", "run"]
+__all__ = ["Measured", "finding", "run"]
 
 _TITLE = "Texts of the hidden-state stage, and the task they are for"
-OWN = "the task's own"
-_READ, _FEWEST = 1000, 4
+_FEWEST = 4
+Place = tuple[str, str]
+"""The texts of the hidden-state stage, and the task."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class Texts:
-    """The texts of a hidden-state stage: how many, and their mean number of tokens."""
+class Measured:
+    """What was measured of a run beside its score: its last stage, and the probe of its task before that stage."""
 
-    size: int
-    length: float
+    stage: LastStage
+    probe: float | None = None
 
 
 def run(request: Request) -> Finding:
@@ -45,59 +40,20 @@ def run(request: Request) -> Finding:
             "supplementary compares runs with --ild-task or --ild-data, and none of these has either; "
             "train some, such as stillery distill --method l-ild --ild-task NAME"
         )
-    texts = {}
+    texts, measured = {}, {}
     for one in runs:
         if source_of(one) not in texts and source_of(one) != OWN:
             texts[source_of(one)] = texts_of(one)
-    return finding(runs, texts, {str(one.folder): _losses(one.folder) for one in runs})
-
-
-def source_of(run: FinishedRun) -> str:
-    """Return the texts of a run's hidden-state stage: a named task, a file, or the task's own."""
-    task, data = run.values.get("ild_task"), run.values.get("ild_data")
-    return str(task) if task else (Path(str(data)).name if data else OWN)
-
-
-def texts_of(run: FinishedRun) -> Texts | None:
-    """Count the texts of a run's hidden-state stage and their tokens; None where the data is not there any more."""
-    try:
-        settings = ask(Distill, {}, run.folder / "run.toml").run.texts
-        if settings is None:
-            return None
-        kind, place = kind_of_model(str(run.folder)), str(run.folder)
-        examples = kind.read_texts(settings)
-        tokenizer = load_tokenizer(place)
-        encoding = kind.encoding(settings, [read_config(place)], tokenizer)
-        few = encoding.data(examples.take(spread(len(examples), _READ)), tokenizer, "supplementary")
-    except UserError:
-        return None
-    return Texts(size=len(examples), length=float(np.mean(few.lengths)))
-
-
-def _losses(folder: Path) -> list[tuple[int, float]]:
-    """Return the loss of the last stage of a run, by step since the stage began."""
-    found: list[tuple[str, int, float]] = []
-    try:
-        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return []
-    for line in lines:
-        event = json.loads(line)
-        if event.get("event") == "train":
-            found.append((event["stage"], event["step"], event["loss"]))
-    if not found:
-        return []
-    last = [(step, loss) for stage, step, loss in found if stage == found[-1][0]]
-    return [(step - last[0][0] + 1, loss) for step, loss in last]
+        stage = last_stage(one.folder)
+        measured[str(one.folder)] = Measured(stage=stage, probe=probe_after(one, stage.begins, request.own))
+    return finding(runs, texts, measured)
 
 
 def finding(
-    runs: Sequence[FinishedRun],
-    texts: Mapping[str, Texts | None],
-    losses: Mapping[str, Sequence[tuple[int, float]]],
+    runs: Sequence[FinishedRun], texts: Mapping[str, Texts | None], measured: Mapping[str, Measured]
 ) -> Finding:
-    """Return the reading of runs with different texts for the hidden-state stage."""
-    cells: dict[tuple[str, str], list[FinishedRun]] = {}
+    """Return the reading of runs with different texts for the hidden-state stage; `measured` is by run folder."""
+    cells: dict[Place, list[FinishedRun]] = {}
     for one in runs:
         cells.setdefault((source_of(one), one.task), []).append(one)
     tasks = list(dict.fromkeys(task for _, task in cells))
@@ -108,27 +64,34 @@ def finding(
         for source, task in cells
         if source != OWN and (OWN, task) in cells
     }
+    probes = _probes(cells, measured)
+    related = _related(gains, texts) | _with_probe(means, probes)
     table = [
         {"texts": source, "task": task, "runs": str(len(cells[source, task])), "score": f"{means[source, task]:.2f}",
          "gain": f"{gains[source, task]:+.2f}" if (source, task) in gains else "-",
-         "size": _shown(texts.get(source), "size"), "tokens": _shown(texts.get(source), "length")}
+         "size": _shown(texts.get(source), "size"), "tokens": _shown(texts.get(source), "length"),
+         "probe": f"{probes[source, task]:.2f}" if (source, task) in probes else "-"}
         for source in sources
         for task in tasks
         if (source, task) in cells
     ]  # fmt: skip
-    related = _related(gains, texts)
     data = {
         "sources": sources, "tasks": tasks,
         "score": [[means.get((source, task)) for task in tasks] for source in sources],
         "gain": [[gains.get((source, task)) for task in tasks] for source in sources],
+        "probe": [[probes.get((source, task)) for task in tasks] for source in sources],
         "texts": {name: None if one is None else {"size": one.size, "tokens": one.length}
                   for name, one in texts.items()},
         "spearman": related,
-        "losses": {str(Path(name).name): list(curve) for name, curve in losses.items()},
+        "losses": {one.folder.name: list(measured[str(one.folder)].stage.losses) for one in runs},
     }  # fmt: skip
+    curves = {str(one.folder): measured[str(one.folder)].stage.losses for one in runs}
     return Finding(
         analysis="supplementary", title=_TITLE, sentence=_sentence(gains, related, cells), data=data, table=table,
-        spec=whole(_TITLE, f"{runs[0].metric}, mean of the runs", _chart(means, sources, tasks, runs, losses)),
+        spec=whole(
+            _TITLE, f"{runs[0].metric}, mean of the runs",
+            picture(runs, means=means, gains=gains, texts=texts, probes=probes, losses=curves),
+        ),
         settings={"metric": runs[0].metric},
     )  # fmt: skip
 
@@ -142,14 +105,23 @@ def _gain(ours: Sequence[FinishedRun], own: Sequence[FinishedRun]) -> float:
     return float(np.mean([one.score for one in ours]) - np.mean(list(base.values())))
 
 
+def _probes(cells: Mapping[Place, Sequence[FinishedRun]], measured: Mapping[str, Measured]) -> dict[Place, float]:
+    """Return the mean score of the probe after the hidden-state stage, where it was measured for every run."""
+    found = {}
+    for place, some in cells.items():
+        scores = [measured[str(one.folder)].probe for one in some]
+        known = [score for score in scores if score is not None]
+        if len(known) == len(some):
+            found[place] = float(np.mean(known))
+    return found
+
+
 def _shown(texts: Texts | None, what: str) -> str:
     return "-" if texts is None else f"{getattr(texts, what):,.0f}"
 
 
-def _related(
-    gains: Mapping[tuple[str, str], float], texts: Mapping[str, Texts | None]
-) -> dict[str, dict[str, float | int]]:
-    """Return the rank correlation of the gain with size and length, where there are enough pairs."""
+def _related(gains: Mapping[Place, float], texts: Mapping[str, Texts | None]) -> dict[str, dict[str, float | int]]:
+    """Return the rank correlation of the gain with size and length, where there are enough texts."""
     known = [(texts[source], gain) for (source, _), gain in gains.items() if texts.get(source) is not None]
     if len({(one.size, one.length) for one, _ in known if one is not None}) < _FEWEST:
         return {}
@@ -162,10 +134,29 @@ def _related(
     }  # fmt: skip
 
 
+def _with_probe(means: Mapping[Place, float], probes: Mapping[Place, float]) -> dict[str, dict[str, float | int]]:
+    """Return the rank correlation of score and probe, each less its mean over the texts of the same task.
+
+    The task's own texts count as one of them. Scores of different tasks say nothing about each other, so a task with
+    one kind of texts is left out.
+    """
+    left: list[float] = []
+    right: list[float] = []
+    for task in dict.fromkeys(task for _, task in probes):
+        places = [place for place in probes if place[1] == task]
+        if len(places) > 1:
+            for values, into in ((means, left), (probes, right)):
+                middle = np.mean([values[place] for place in places])
+                into.extend(float(values[place] - middle) for place in places)
+    if len(left) < _FEWEST:
+        return {}
+    return {"probe": {"spearman": spearman(np.array(left), np.array(right)), "pairs": len(left)}}
+
+
 def _sentence(
-    gains: Mapping[tuple[str, str], float],
+    gains: Mapping[Place, float],
     related: Mapping[str, Mapping[str, float | int]],
-    cells: Mapping[tuple[str, str], Sequence[FinishedRun]],
+    cells: Mapping[Place, Sequence[FinishedRun]],
 ) -> str:
     if not gains:
         return "None of these runs is on the task's own texts, so there is no gain to compare with, only scores."
@@ -177,38 +168,13 @@ def _sentence(
         f"{gains[best]:+.2f} ({best[0]} for {best[1]})"
     )
     said += f", with {fewest} run{'s' if fewest > 1 else ''} each" + ("" if fewest >= 5 else ": too few to tell apart")
-    if related:
-        words = [f"{what} {of['spearman']:+.2f}" for what, of in related.items()]
+    words = [f"{what} {related[what]['spearman']:+.2f}" for what in ("size", "length") if what in related]
+    if words:
         said += f"; rank correlation of the gain with {' and '.join(words)} over {related['size']['pairs']} pairs"
+    if "probe" in related:
+        of = related["probe"]
+        said += (
+            f"; within tasks the score has a rank correlation of {of['spearman']:+.2f} with what a linear probe finds "
+            f"after the hidden-state stage, over {of['pairs']} pairs"
+        )
     return f"{said}."
-
-
-def _chart(
-    means: Mapping[tuple[str, str], float],
-    sources: Sequence[str],
-    tasks: Sequence[str],
-    runs: Sequence[FinishedRun],
-    losses: Mapping[str, Sequence[tuple[int, float]]],
-) -> dict[str, Any]:
-    cells = [
-        {"x": task, "y": source, "value": means[source, task]}
-        for source in sources
-        for task in tasks
-        if (source, task) in means
-    ]
-    low = min(means.values())
-    scale = Scale(title="score", low=low, high=max(*means.values(), low + 1e-6), format=".1f")
-    charts = [heat_map(cells, x="task", y="texts of the hidden-state stage", scale=scale)]
-    curves: dict[tuple[str, int], list[float]] = {}
-    for one in runs:
-        for step, loss in losses.get(str(one.folder), ()):
-            name = source_of(one) if len(tasks) == 1 else f"{source_of(one)} for {one.task}"
-            curves.setdefault((name, step), []).append(loss)
-    if curves:
-        rows = [
-            {"x": step, "y": float(np.mean(some)), "low": min(some), "high": max(some), "series": name}
-            for (name, step), some in sorted(curves.items())
-        ]
-        chart = line_chart(rows, x="step of the last stage", y="training loss", series="", band=True)
-        charts.append({"title": "Loss after the hidden-state stage"} | chart)
-    return stacked(*charts)

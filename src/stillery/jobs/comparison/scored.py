@@ -142,11 +142,13 @@ def _ready(asked: Several) -> _Ready:
     kind = kind_of_model(everything[0][0], inputs.data)
     refuse(kind, (inputs.data, inputs.generation, inputs.search), errors)
     loaded: list[Loaded] = []
-    for name, _ in everything:
+    for name, own in everything:
         with errors.catch():
-            loaded.append(load_to_score(kind, name))
+            loaded.append(load_to_score(kind, name, own.data))
     errors.raise_any()
     scoring = kind.read_to_score(inputs, loaded[0], asked.split)
+    if scoring.needs_teacher is not None and asked.against is None:
+        raise UserError(scoring.needs_teacher)
     if asked.metric is not None:
         check_metric(kind, scoring.scored)
     encodings = kind.readers(scoring, [(one, own) for one, (_, own) in zip(loaded, everything, strict=True)])

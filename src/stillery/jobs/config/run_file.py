@@ -11,6 +11,7 @@ from typing import Any
 
 import tomli_w
 
+from stillery import small_files
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.presets import preset
 from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, machine_paths, read_paths, written_paths
@@ -36,6 +37,7 @@ from stillery.train.settings import Storing
 from stillery.words import read_along
 
 __all__ = [
+    "AS_IT_BEGAN",
     "ask",
     "ask_method",
     "file_to_resume",
@@ -67,6 +69,10 @@ _IN_PLACE_OF = {name: {name} for name in ("teacher", "model", "recipe", "init", 
     "data": {"data", "task"}, "data_dir": {"data_dir", "data"}, "ild_data": {"ild_data", "ild_task"}
 }  # fmt: skip
 """The settings that may be given in place of one whose path a run file leaves out."""
+
+
+AS_IT_BEGAN = Path("checkpoints") / "run.toml"
+"""The copy of its run file that an unfinished run keeps, to find out what was edited."""
 
 
 _MACHINE_HEAD = "# Paths of this machine: --config and --resume read them here. Leave it out when you share the folder."
@@ -188,12 +194,25 @@ def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | 
     if not resume:
         return None
     written = out / "run.toml"
-    unknown = read_toml(written).get(ELSEWHERE, {}) if written.is_file() else {}
+    unknown = _read_to_resume(out).get(ELSEWHERE, {}) if written.is_file() else {}
     if any(value is not None for name, value in given.items() if name not in {*CUT, *unknown}):
         return None
     if not written.is_file():
         raise UserError(f"--resume: there is no run in {out} to go on with; name its folder, or say what to run")
     return written
+
+
+def _read_to_resume(out: Path) -> dict[str, Any]:
+    """Read the run file of a run to go on with; where it is damaged, the error says where a copy of it is."""
+    written, copy = out / "run.toml", out / AS_IT_BEGAN
+    try:
+        return read_toml(written)
+    except UserError as error:
+        try:
+            tomllib.loads(copy.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            raise error from None
+        raise UserError(f"{error}; {copy} is a copy of it as the run began: put it in its place") from None
 
 
 def _beside(values: dict[str, Any], said: dict[str, Any], unknown: Iterable[str] = ()) -> dict[str, Any]:
@@ -227,15 +246,19 @@ def _beside(values: dict[str, Any], said: dict[str, Any], unknown: Iterable[str]
         replaced = instead & {"teacher", "model", "recipe", "init", "init_from", "ild_teacher"}
         replaced |= {"ild_data"} if instead & {"ild_data", "ild_task"} else set()
         replaced |= {"data"} if instead & (EXAMPLES | set(setting_names(ConditionSettings))) else set()
+        replaced |= {f"{name}_{part}" for name in replaced for part in ("config", "tokenizer")}
         kept = {name: value for name, value in values["fingerprints"].items() if name not in replaced}
         values = values | {"fingerprints": kept}
     return values | said
 
 
-def read_toml(path: Path) -> dict[str, Any]:
-    """Read a run file's values; its relative paths start from its own folder (`stillery.jobs.config.run_paths`)."""
+def read_toml(path: Path, beside: Path | None = None) -> dict[str, Any]:
+    """Read a run file's values; its relative paths start from its own folder (`stillery.jobs.config.run_paths`).
+
+    A copy of a run file is read as if it lay `beside` the original.
+    """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = small_files.read_toml(path)
     except FileNotFoundError:
         raise missing_file(path) from None
     except IsADirectoryError:
@@ -246,9 +269,9 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise UserError(f"{path}: not a TOML file: {error}") from None
-    return read_paths(values, path)
+    return read_paths(values, beside or path)
 
 
 def to_toml(run: Finetune | Distill, folder: Path) -> str:

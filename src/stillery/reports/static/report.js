@@ -115,9 +115,10 @@
     const width = place.clientWidth;
     // Names beside rows get at most a third of a narrow screen.
     config.axisY = { ...config.axisY, labelLimit: Math.max(90, Math.min(260, width * 0.34)) };
-    const names = chart.spec.encoding?.color?.scale?.domain ?? [];
-    const longest = Math.max(14, ...names.map((name) => name.length));
-    const columns = Math.max(1, Math.floor(width / (longest * 7 + 28)));
+    const named = (spec) => spec.encoding?.color?.scale?.domain ?? spec.layer?.map(named).find((one) => one);
+    const longest = Math.max(14, ...(named(chart.spec) ?? []).map((name) => name.length));
+    // A legend begins where the names beside rows end.
+    const columns = Math.max(1, Math.floor((width - config.axisY.labelLimit) / (longest * 7 + 28)));
     config.legend = { ...config.legend, labelLimit: width - 40, columns: Math.min(columns, 5) };
     place.dataset.state = "drawing";
     try {

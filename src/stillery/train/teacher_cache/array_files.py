@@ -29,6 +29,7 @@ from torch import Tensor
 from stillery.atomic import atomic_file
 from stillery.data.cache.folder import META
 from stillery.data.cache.locks import share
+from stillery.errors import Stopped
 
 __all__ = ["DTYPES", "VALUES", "ArrayFile", "BlockWriter", "Rows", "bits", "cast"]
 
@@ -174,7 +175,8 @@ class Rows:
 
     def __init__(self, array: ArrayFile, resident: int | None) -> None:
         self.width, self.dtype = array.width, DTYPES[array.dtype][1]
-        with (array.folder / VALUES).open("rb") as file:
+        self._path, self._bytes = array.folder / VALUES, array.bytes
+        with self._path.open("rb") as file:
             # While it is mapped, no process removes it to free space.
             share(file.fileno())
             self._map = mmap.mmap(file.fileno(), array.bytes, access=mmap.ACCESS_READ)
@@ -188,8 +190,16 @@ class Rows:
         """Return an uninitialised tensor in the array's number format."""
         return torch.empty(shape, dtype=self.dtype)
 
+    def _check_size(self) -> None:
+        """Raise Stopped if the file was cut short: reading beyond its end would kill the process (SIGBUS)."""
+        if self._map.size() < self._bytes:
+            raise Stopped(
+                f"{self._path} was cut short while the run read it; go on with --resume, which fills it again"
+            )
+
     def at(self, places: NDArray[np.int64], found: Tensor, parts: int = 1) -> None:
         """Read the rows at these indices into `found`, [..., width]; indices count the equal `parts` of rows."""
+        self._check_size()
         values, into = self._values.reshape(-1, self.width // parts), bits(found)
         for start in range(0, places.shape[-1], self._most):
             some = slice(start, start + self._most)
@@ -198,6 +208,7 @@ class Rows:
 
     def runs(self, starts: NDArray[np.int64], lengths: NDArray[np.int64], found: Tensor) -> None:
         """Read `lengths` rows from each of `starts` into `found`, [runs, most rows, width], padded with zeros."""
+        self._check_size()
         for run, start, length in zip(bits(found), starts.tolist(), lengths.tolist(), strict=True):
             run[:length] = self._values[start : start + length]
             run[length:] = 0

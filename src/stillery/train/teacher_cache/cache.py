@@ -174,6 +174,7 @@ class TeacherCache:
         """Free space, create the files, and take the free turns; return the reason if that is impossible."""
         kind = self.cache.folder / KIND
         kind.mkdir(parents=True, exist_ok=True)
+        self.cache.remove_abandoned()
         room, waiting = Turn(kind, self.run), Waiting(seconds=self.cache.wait)
         # Complete arrays need no space, and may be in a read-only folder.
         needed = bool(self._unfilled(self.files))

@@ -98,6 +98,10 @@ KIND = Kind(
             names=_ONLY_GENERATION,
             line="{option} is for models that generate text, such as T5 or Llama; this one is a classifier",
         ),
+        Refusal(
+            names=("pooling", "similarity_weight"),
+            line="{option} is for models that embed texts; this one is a classifier",
+        ),
     ),
     load=_load,
     load_base=_load_base,

@@ -125,6 +125,7 @@ def _schema(data: DataSettings, labels: Labels | None) -> Schema:
         regression=data.regression,
         multi_label=data.multi_label,
         label_separator=data.label_separator,
+        max_classes=data.max_classes,
         label_map=parse_label_map(data.label_map),
         encoding=data.encoding,
         skip_empty=data.skip_empty,
