@@ -286,7 +286,9 @@ def test_models_that_generate_text_are_refused(tokenizer: Any, reviews: Path, tm
     config = GPT2Config(n_embd=8, n_layer=1, n_head=2, vocab_size=len(tokenizer))
     Generator(config).save_pretrained(tmp_path / "writer")
     tokenizer.save_pretrained(tmp_path / "writer")
-    with pytest.raises(UserError, match="it writes encoders for classification and token classification") as error:
+    with pytest.raises(
+        UserError, match="it writes encoders for classification, embedding and token classification"
+    ) as error:
         stillery.export(tmp_path / "writer", data=reviews, out=tmp_path / "out")
     assert len(error.value.lines) == 1
 

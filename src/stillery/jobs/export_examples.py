@@ -80,10 +80,10 @@ def exporting_of(model: str) -> tuple[Kind, Exporting]:
     """Return the kind of a model and how it is exported; raise UserError for a kind that is not."""
     kind = kind_of_model(model)
     if kind.exporting is None:
-        does = " and ".join(one.name for one in all_kinds() if one.exporting is not None)
+        *others, last = (one.name for one in all_kinds() if one.exporting is not None)
         raise UserError(
-            f"{model}: a model for {kind.name}, which stillery export does not write; it writes encoders for {does} "
-            f"({listed(FAMILIES, 20)})"
+            f"{model}: a model for {kind.name}, which stillery export does not write; it writes encoders for "
+            f"{', '.join(others)} and {last} ({listed(FAMILIES, 20)})"
         )
     return kind, kind.exporting
 
