@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo study test test-slow lint bench stub docs format clean
+.PHONY: demo study test test-slow faults lint bench stub docs format clean
 
 demo: .venv/demo
 	$(BIN)/stillery demo
@@ -38,6 +38,10 @@ test-slow: .venv/slow
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 		echo "no browser: its tests are skipped; install chromium (Debian: apt install chromium)" >&2
 	$(BIN)/python -m pytest -m slow
+
+# Kills runs of every kind at random moments, resumes them, and compares their ends (docs/reliability.md).
+faults: .venv/dev
+	$(BIN)/python tests/faults/crash_matrix.py --kills 200
 
 lint: .venv/dev
 	$(BIN)/ruff check .

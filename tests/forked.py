@@ -66,8 +66,11 @@ class Process:
             self.code = os.waitstatus_to_exitcode(status)
 
 
-def start(said: Path, *arguments: object, before: Callable[[], None] = lambda: None) -> Process:
-    """Start a command; `before` is called in its process first, and its stderr goes to the file `said`."""
+def start(said: Path, *arguments: object, before: Callable[[], object] = lambda: None) -> Process:
+    """Start a command; `before` is called in its process first, and its stderr goes to the file `said`.
+
+    Without arguments `before` is all that is done.
+    """
     sys.stdout.flush()
     sys.stderr.flush()
     pid = os.fork()
@@ -80,7 +83,9 @@ def start(said: Path, *arguments: object, before: Callable[[], None] = lambda: N
         sys.stderr = said.open("w", encoding="utf-8", buffering=1)
         sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115
         before()
-        main([str(argument) for argument in arguments])
+        if arguments:
+            main([str(argument) for argument in arguments])
+        code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 1
     except BaseException:

@@ -47,8 +47,9 @@ def only_run_in(out: Path, accelerator: Accelerator, *, needed: bool = True) -> 
 
     turn: Turn | None = None
     with raised_in_all(accelerator):
-        if needed and accelerator.is_main_process:
-            turn = _taken(out)
+        if accelerator.is_main_process and (needed or (out / LOCK).is_dir()):
+            with _unless(needed):
+                turn = _taken(out)
     try:
         yield
     finally:
@@ -58,6 +59,16 @@ def only_run_in(out: Path, accelerator: Accelerator, *, needed: bool = True) -> 
             turn.let_go()
             with suppress(OSError):
                 out.rmdir()
+
+
+@contextmanager
+def _unless(needed: bool) -> Iterator[None]:
+    """Go on without the lock where it is not needed; it is taken to remove what a killed process left of it."""
+    try:
+        yield
+    except UserError:
+        if needed:
+            raise
 
 
 def _taken(out: Path) -> Turn:
