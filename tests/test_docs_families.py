@@ -21,10 +21,11 @@ def stated(family: str) -> list[str]:
     return [re.sub(r"^no \((\d+)\)$", lambda found: reasons[found[1]], cell) for cell in cells]
 
 
-@pytest.mark.parametrize("family", ["bert", "deberta-v2", "qwen3", "t5"])
+@pytest.mark.parametrize("family", ["bert", pytest.param("deberta-v2", marks=pytest.mark.slow), "qwen3", "t5"])
 def test_a_row_says_what_its_family_does(family: str) -> None:
+    pytest.importorskip("onnxscript")
     row = families.row_of(family)
-    assert stated(family) == [row.kind, *(reason or "yes" for reason in row.refused)]
+    assert stated(family) == [row.kind, *(reason or "yes" for reason in row.cells)]
 
 
 def test_every_supported_family_has_a_row_and_others_are_named() -> None:
@@ -37,5 +38,6 @@ def test_every_supported_family_has_a_row_and_others_are_named() -> None:
 
 @pytest.mark.slow
 def test_the_whole_table_is_current() -> None:
+    pytest.importorskip("onnxscript")
     rows = [families.row_of(family) for family in families.tried()]
     assert families.written(PAGE, rows) == PAGE, "write it again: make docs"

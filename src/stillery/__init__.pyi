@@ -76,13 +76,16 @@ def analysis(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     target: str | None = None,
@@ -137,14 +140,19 @@ def analysis(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -171,11 +179,12 @@ def compare(
 ) -> Comparison:
     """Show finished runs and their teachers in one table, with paired differences; no model is loaded.
 
-    The runs must have been scored on the same examples. The result prints the table, also at the end of a notebook's
-    cell; its rows and differences are data.
+    The runs must have been scored on the same examples. With folders of exports among them, all models are scored, on
+    the examples of the first run. The result prints the table, also at the end of a notebook's cell; its rows and
+    differences are data.
 
     What matters first:
-        runs: Finished runs, or their folders.
+        runs: Finished runs, or their folders, and folders of exports.
         baseline: The run that the others are compared with.  [default: the first student]
         metric: The metric to compare.  [default: the first, a task's official one]
     """
@@ -219,13 +228,16 @@ def distill(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -256,6 +268,7 @@ def distill(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -341,14 +354,19 @@ def distill(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -388,6 +406,8 @@ def distill(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.
@@ -480,12 +500,15 @@ def evaluate(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -519,12 +542,15 @@ def evaluate(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -566,13 +592,18 @@ def evaluate(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -620,12 +651,15 @@ def export(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     batch_size: int = 64,
     latency: bool = True,
@@ -658,13 +692,18 @@ def export(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Speed:
@@ -696,13 +735,16 @@ def finetune(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
     unlabelled: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -775,14 +817,19 @@ def finetune(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
         unlabelled: Distil on texts alone: no labels of the training split are needed or read.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the base model was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -863,9 +910,11 @@ def predict(
     tokenizer: PreTrainedTokenizerBase | None = None,
     text: str | None = None,
     text_pair: str | None = None,
+    query: str | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     source: str | None = None,
     prompt: str | None = None,
@@ -896,9 +945,13 @@ def predict(
     Data:
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Text generation:
@@ -961,12 +1014,15 @@ def score(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1000,12 +1056,15 @@ def score(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     metric: Callable[[Any, Any], float | Mapping[str, float]] | str | None = None,
     source: str | None = None,
@@ -1044,13 +1103,18 @@ def score(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the model was trained, else 128]
 
     Training:
@@ -1107,12 +1171,15 @@ def shrink(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: str | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
+    pooling: str | None = None,
     max_length: int | None = None,
     samples: int | None = None,
     sample_seed: int = 0,
@@ -1127,6 +1194,7 @@ def shrink(
     distance: str | None = None,
     reduction: str | None = None,
     divergence: str | None = None,
+    similarity_weight: float | None = None,
     square: bool | None = None,
     schedule: str | None = None,
     ild_data: str | None = None,
@@ -1199,13 +1267,18 @@ def shrink(
         text: Column with the text, or with lists of words.  [default: found by name]
         text_pair: Column with the second text.  [default: found by name]
         label: Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]
+        query: Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric
+            labels are then grades, and a query is never divided between splits.
         regression: Labels are numbers to predict, not classes.  [default: found from the labels]
         multi_label: A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1
             columns]
         label_separator: Separator of the labels of a text.  [default: |]
+        max_classes: Most classes a label column may have.  [default: 1000, with two rows for each]
         label_map: Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]
         encoding: Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]
         skip_empty: Leave out rows with no text or no label, which are errors otherwise.
+        pooling: How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says,
+            else mean]
         max_length: Tokens per example; longer texts are cut.  [default: as the teacher was trained, else 128]
         samples: Train on this many examples (of texts to generate: sources), drawn at random from the training
             split.
@@ -1225,6 +1298,8 @@ def shrink(
         distance: How far layers are apart.
         reduction: How the distance of a pair is reduced.
         divergence: How far predictions are apart.
+        similarity_weight: Weight of the cosine similarities within a batch, for models that embed texts.
+            [default: 0]
         square: Multiply prediction matching by the squared temperature.
         schedule: Match layers and predictions jointly, or layers first (sequential).
         ild_data: Texts for the hidden-state stage, instead of data; they need no labels.

@@ -194,9 +194,15 @@ def representation(word: str, help: str, what: Representation) -> Representation
     return what
 
 
-def divergence(word: str, help: str, *, raw: bool = False) -> Callable[[Part], Part]:  # noqa: A002
-    """Declare a divergence of predictions, averaged over the batch."""
-    return _declaring(Declared(kind="divergence", word=word, help=help, raw=raw))
+def divergence(
+    word: str | None,
+    help: str,  # noqa: A002
+    *,
+    raw: bool = False,
+    together: bool = False,
+) -> Callable[[Part], Part]:
+    """Declare a divergence of predictions, averaged over the batch; `together` if it compares a batch's examples."""
+    return _declaring(Declared(kind="divergence", word=word, help=help, raw=raw, together=together))
 
 
 def token_divergence(word: str, help: str) -> Callable[[Part], Part]:  # noqa: A002

@@ -9,7 +9,7 @@ import difflib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 
-from stillery.lines import listed
+from stillery.lines import listed, plain
 from stillery.stop_signals import Terminated
 
 __all__ = ["ErrorList", "Interrupted", "Stopped", "UserError", "nearest"]
@@ -19,7 +19,7 @@ class UserError(Exception):
     """One or more errors in user input; each line states what is wrong, where, and how to fix it."""
 
     def __init__(self, *lines: str) -> None:
-        self.lines = tuple(" ".join(line.split()) for line in lines)
+        self.lines = tuple(plain(" ".join(line.split())) for line in lines)
         super().__init__("; ".join(self.lines))
 
 

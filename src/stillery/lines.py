@@ -3,18 +3,60 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import sys
 import textwrap
 from collections.abc import Iterable, Sequence
 from typing import IO
 
-__all__ = ["LISTED", "command_line", "listed", "show", "width_of", "wrapped"]
+__all__ = ["LISTED", "command_line", "listed", "markdown_text", "plain", "sheet_cell", "show", "width_of", "wrapped"]
 
 LISTED = 10
 """The number of items of a list that are shown, unless a caller has room for fewer."""
 
 _HANGING = "  "
+
+# Beside the control characters, those that reorder the text around them.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+_CODE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
+_FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.])")
+
+
+def plain(text: str) -> str:
+    r"""Escape control characters in a text from a file, which could otherwise rewrite or recolour a terminal.
+
+    >>> print(plain("\x1b[31mred"))
+    \x1b[31mred
+    """
+    return _CONTROL.sub(lambda found: ascii(found[0])[1:-1], text)
+
+
+def markdown_text(line: str) -> str:
+    r"""Escape a line so that text from a file is neither HTML nor a link in Markdown; code spans stay as they are.
+
+    >>> print(markdown_text("Data: <img onerror=x>.csv, `a<b`"))
+    Data: &lt;img onerror=x>.csv, `a<b`
+    """
+    found, last = [], 0
+    line = plain(" ".join(line.split()))
+    for span in _CODE_SPAN.finditer(line):
+        found += [_escaped(line[last : span.start()]), span[0]]
+        last = span.end()
+    return "".join([*found, _escaped(line[last:])])
+
+
+def _escaped(text: str) -> str:
+    return text.replace("<", "&lt;").replace("](", "]\\(")
+
+
+def sheet_cell(value: object) -> object:
+    """Return a cell of a table for people; a text that a spreadsheet would run as a formula gets an apostrophe.
+
+    >>> [sheet_cell(value) for value in ("=cmd()", "-1.5", "+x", 3)]
+    ["'=cmd()", '-1.5', "'+x", 3]
+    """
+    return f"'{value}" if isinstance(value, str) and _FORMULA.match(value) else value
 
 
 def listed(items: Iterable[object], most: int = LISTED, *, between: str = ", ") -> str:
@@ -56,7 +98,7 @@ def wrapped(line: str, width: int | None) -> str:
 
 def show(line: str = "") -> None:
     """Print a line of the result on stdout, wrapped between words on a terminal."""
-    print(wrapped(line, width_of(sys.stdout)))
+    print(wrapped(plain(line), width_of(sys.stdout)))
 
 
 def command_line(words: Sequence[str], width: int | None) -> str:
@@ -66,7 +108,7 @@ def command_line(words: Sequence[str], width: int | None) -> str:
       stillery predict \
         'my run' --data new.csv
     """
-    quoted = [shlex.quote(word) for word in words]
+    quoted = [plain(shlex.quote(word)) for word in words]
     lines, now = [], _HANGING + quoted[0]
     for place, word in enumerate(quoted[1:], start=2):
         # A space before the word, and a backslash after it unless it is the last.

@@ -68,7 +68,10 @@ class ModelOutputs(Protocol):
 
     @property
     def logits(self) -> Tensor:
-        """[batch, classes], or [batch, tokens, classes] where each token is predicted: vocabulary or tags."""
+        """[batch, classes], or [batch, tokens, classes] where each token is predicted: vocabulary or tags.
+
+        Of an embedding model the embeddings, [batch, size].
+        """
 
     @property
     def targets(self) -> Tensor | None:
@@ -86,8 +89,8 @@ class ModelOutputs(Protocol):
         """Return the outputs of a stack's layers, by the stack's name; by default of the model's first stack."""
 
 
-Kind = Literal["classes", "labels", "score", "text", "tags"]
-"""The type of prediction: one class, any of several labels, a score, a text token by token, or a tag per word."""
+Kind = Literal["classes", "labels", "score", "text", "tags", "embedding"]
+"""The type of prediction: a class, any of several labels, a score, text by token, a tag per word, or a vector."""
 
 BY_TOKEN: tuple[Kind, ...] = ("text", "tags")
 """Per-token predictions, [batch, tokens, classes]; tokens whose target in the trace is `IGNORED` are left out."""

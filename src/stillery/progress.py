@@ -23,7 +23,7 @@ from rich.progress import (
 from rich.table import Column
 from rich.text import Text
 
-from stillery.lines import width_of, wrapped
+from stillery.lines import plain, width_of, wrapped
 from stillery.notebook import clock, in_notebook, notebook_bar
 from stillery.verbosity import Verbosity, verbosity
 
@@ -94,7 +94,7 @@ class _Pieces:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         shown, room = "", options.max_width
         for place, piece in enumerate(self.pieces):
-            longer = f"{shown}  {piece}" if shown else piece
+            longer = plain(f"{shown}  {piece}" if shown else piece)
             more = " …" if place < len(self.pieces) - 1 else ""
             if len(longer) + len(more) > room:
                 # There is room for the ellipsis, which was reserved for the previous pieces.
@@ -199,12 +199,13 @@ def _print(line: str) -> None:
     for wording in reversed(_wordings):
         worded_line = wording(worded_line) if worded_line is not None else None
     if worded_line is not None:
-        console.print(wrapped(worded_line, None if in_notebook() else width_of(console.file)), markup=False)
+        console.print(wrapped(plain(worded_line), None if in_notebook() else width_of(console.file)), markup=False)
 
 
 @contextmanager
 def bar(description: str, total: int | None) -> Iterator[Bar]:
     """Show a progress bar for the duration of the block; without a terminal one line at the end instead."""
+    description = plain(description)
     if in_notebook():
         with notebook_bar(description, total, silent=_silent()) as line:
             yield line

@@ -312,3 +312,34 @@ def test_a_missing_package_is_named(
     done = command("export", tiny_teacher, "--onnx", "--data", reviews, "--out", tmp_path / "out")
     assert done.code == 2
     assert done.err.strip().endswith('ONNX files need onnx, which is not installed: pip install "stillery[onnx]"')
+
+
+def test_a_run_is_compared_with_its_exports(
+    tiny_teacher: Path, reviews: Path, tmp_path: Path, command: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    out = tmp_path / "run"
+    stillery.distill(teacher=tiny_teacher, data=reviews, layers=1, max_steps=2, max_length=24, out=out, quiet=True)
+    stillery.export(out, out=tmp_path / "onnx", int8=True, min_agreement_int8=50, latency=False, quiet=True)
+    done = command("compare", "onnx", "run", "--json")
+    assert done.code == 0, done.err
+    assert "all models are scored on the test examples of run" in done.err
+    found, recorded = done.json, json.loads((out / "metrics.json").read_text())
+    rows = {row["name"]: row for row in found["models"]}
+    assert list(rows) == ["model.onnx", "model.int8.onnx", "run"] and found["baseline"] == "run"
+    assert found["split"] == "test" and found["examples"] == recorded["examples"]
+    assert rows["run"]["value"] == rows["model.onnx"]["value"] == recorded["metrics"]["accuracy"]
+    assert rows["model.int8.onnx"]["megabytes"] < rows["model.onnx"]["megabytes"]
+    assert all(row["latency_ms"] > 0 for row in rows.values())
+    one, int8 = found["differences"]
+    assert (one["value"], one["interval"]) == (0, [0, 0]) and int8["interval"][0] <= int8["value"] <= int8["interval"][
+        1
+    ]
+    # One file, from Python, against another baseline.
+    with_int8 = stillery.compare([out, "onnx/model.int8.onnx"], baseline="onnx/model.int8.onnx", metric="f1_macro")
+    assert with_int8.baseline == "model.int8.onnx" and [row["name"] for row in with_int8.rows] == [
+        "run",
+        "model.int8.onnx",
+    ]
+    done = command("compare", "onnx")
+    assert done.code == 2 and "name the run that it was made from too" in done.err and len(done.err.splitlines()) == 1

@@ -200,8 +200,9 @@ def _compare_scored(
 def compare(runs: Sequence[Any], **given: Any) -> Comparison:
     """Show finished runs and their teachers in one table, with paired differences; no model is loaded.
 
-    The runs must have been scored on the same examples. The result prints the table, also at the end of a notebook's
-    cell; its rows and differences are data.
+    The runs must have been scored on the same examples. With folders of exports among them, all models are scored, on
+    the examples of the first run. The result prints the table, also at the end of a notebook's cell; its rows and
+    differences are data.
     """
     from stillery.jobs.comparison.compare import compare_runs
 

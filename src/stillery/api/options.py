@@ -219,7 +219,7 @@ EVALUATE = options_of(
 COMPARE = options_of(
     Option(
         name="runs", type="Sequence[Result | StrPath]", panel=Panel.FIRST, required=True, positional=True,
-        help="Finished runs, or their folders.",
+        help="Finished runs, or their folders, and folders of exports.",
     ),
     Option(
         name="baseline", type="Result | StrPath | None", panel=Panel.FIRST,
@@ -265,8 +265,8 @@ PREDICT = options_of(
     ),
     _overwrite("Replace the file in out, once all rows are written."),
     _TOKENIZER, _BATCH_SIZE, *_SAYING, DataSettings, *_INPUTS,
-    leave_out=("task", "data_dir", "label", "regression", "multi_label", "label_separator", "unlabelled", "target",
-               "max_target_length"),
+    leave_out=("task", "data_dir", "label", "regression", "multi_label", "label_separator", "max_classes", "unlabelled",
+               "target", "max_target_length"),
     inherited=_AS_ITS_RUN,
 )  # fmt: skip
 

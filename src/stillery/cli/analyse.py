@@ -34,12 +34,12 @@ def _command(analysis: Analysis) -> Callable[..., None]:
 
     def command(*, subjects: list[str], settings: dict[str, Any], out: Path, overwrite: bool) -> None:
         from stillery.jobs.analyses.write import analysed
-        from stillery.lines import show
+        from stillery.lines import plain, show
 
         found = analysed(analysis.name, subjects, settings, out, overwrite=overwrite, named=option_name)
         show(found.sentence)
         for line in found.text().splitlines()[1:]:
-            print(line)
+            print(plain(line))
         print()
         show(f"written: {', '.join(str(file) for file in analysis.files(out))}")
 

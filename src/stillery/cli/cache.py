@@ -7,6 +7,7 @@ from typing import Annotated
 import typer
 
 from stillery.errors import UserError
+from stillery.lines import plain
 
 __all__ = ["cache"]
 
@@ -32,7 +33,7 @@ def cache(
         return
     if action == "list":
         for entry in entries:
-            print(f"{entry.kind:<8} {entry.bytes / 1e6:>9,.1f} MB  {entry.about}")
+            print(f"{entry.kind:<8} {entry.bytes / 1e6:>9,.1f} MB  {plain(entry.about)}")
     done = "removed from" if action == "clear" else "in"
     noun = "entry" if len(entries) == 1 else "entries"
     limit = f"limit {found.limit / GIGABYTE:g} GB a kind; teacher outputs: --cache-limit"

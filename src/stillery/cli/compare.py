@@ -11,7 +11,7 @@ __all__ = ["compare"]
 
 
 def compare(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of finished runs.")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN...", help="Folders of finished runs, or of exports.")],
     baseline: Annotated[
         str | None,
         typer.Option(help="The run that the others are compared with.  [default: the first student]", metavar="RUN"),
@@ -29,6 +29,9 @@ def compare(
 
     Sizes, scores and speed are read from the run folders; no model is loaded. The runs must have been scored on the
     same examples. Differences have 95% intervals of a bootstrap that resamples the examples for both models alike.
+
+    With folders of `stillery export` among them, all models are loaded and scored, on the examples of the first run.
+    Such a folder stands for its ONNX files; one file can be named alone.
     """
     from stillery.cli.show import show_comparison
     from stillery.jobs.comparison.compare import compare_runs

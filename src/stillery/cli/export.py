@@ -11,7 +11,7 @@ from stillery.cli.options import as_trained_else, with_settings
 from stillery.errors import UserError
 from stillery.jobs.config.settings import DataSettings
 from stillery.jobs.push import check_push, push
-from stillery.lines import show
+from stillery.lines import plain, show
 from stillery.setting import Panel, option_name
 from stillery.verbosity import Verbosity, verbosity
 
@@ -101,7 +101,7 @@ def export(
     if json:
         print_json(found.record)
     elif verbosity() is not Verbosity.QUIET:
-        print(found.text())
+        print(plain(found.text()))
         show(f"export: {found.out}")
         show(f"cd {found.out} && python example.py")
     push(found.out, push_to_hub)

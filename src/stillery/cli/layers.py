@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from stillery.lines import listed
+from stillery.lines import listed, plain, show
 
 __all__ = ["layers"]
 
@@ -26,17 +26,16 @@ def layers(
     if json:
         print_json(found)
         return
-    print(
-        f"{found['model']}: {found['type']}, {found['parameters']:,} parameters, vocabulary of {found['vocabulary']:,}"
-    )
+    model = plain(found["model"])
+    print(f"{model}: {found['type']}, {found['parameters']:,} parameters, vocabulary of {found['vocabulary']:,}")
     for stack in found["stacks"]:
         shared = "" if stack["key_heads"] == stack["heads"] else f" ({stack['key_heads']} of keys and values)"
         print(f"{stack['name']}: {stack['layers']} layers, width {stack['width']}, {stack['heads']} heads{shared}, "
               f"inner width {stack['inner']}")  # fmt: skip
         for row in stack["rows"]:
-            print(f"  {row['layer']:>3}  {row['name']:<40} {row['parameters']:>12,}")
+            print(f"  {row['layer']:>3}  {plain(row['name']):<40} {row['parameters']:>12,}")
     if found["tied_head"] is not None:
         print(f"head: the next token, {'tied to the embeddings' if found['tied_head'] else 'with weights of its own'}")
         return
     labels = found["labels"]
-    print(f"head: {listed(labels, 20) if labels else 'none (fine-tune it before it can teach)'}")
+    show(f"head: {listed(labels, 20) if labels else 'none (fine-tune it before it can teach labels)'}")

@@ -24,6 +24,7 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
+from stillery.cli.refused_in_several import refused_in_several
 from stillery.cli.report import report
 from stillery.cli.shrink import shrink
 from stillery.cli.study import study
@@ -31,7 +32,7 @@ from stillery.cli.tasks import tasks
 from stillery.cli.verbosity_options import saying
 from stillery.errors import Interrupted, Stopped, UserError
 from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
-from stillery.lines import width_of, wrapped
+from stillery.lines import plain, width_of, wrapped
 from stillery.setting import option_name
 from stillery.stop_signals import Terminated, sigterm_raises
 
@@ -39,7 +40,7 @@ __all__ = ["app", "main"]
 
 # The exception for a wrong command line; the module of its class depends on the version of typer.
 _USAGE_ERROR: Any = typer.BadParameter.__bases__[0]
-_INTERRUPTED, _READER_GONE, _TERMINATED = 130, 141, 143
+_REFUSED, _INTERRUPTED, _READER_GONE, _TERMINATED = 2, 130, 141, 143
 
 _SHORT = (methods, layers, cache)
 """Commands that only print their result, and so have neither `--quiet` nor `--verbose`."""
@@ -78,9 +79,11 @@ def _without_command(
 
 
 def _fail(lines: Sequence[str], code: int) -> NoReturn:
+    if code == _REFUSED:
+        refused_in_several(lines)
     # In one write, so that the lines of several processes do not mix.
     width = width_of(sys.stderr)
-    sys.stderr.write("".join(f"{wrapped(f'stillery: {line}', width)}\n" for line in lines))
+    sys.stderr.write("".join(f"{wrapped(f'stillery: {plain(line)}', width)}\n" for line in lines))
     sys.stderr.flush()
     sys.exit(code)
 
@@ -108,13 +111,13 @@ def main(arguments: list[str] | None = None) -> NoReturn:
             code = app(args=arguments, standalone_mode=False) or 0
             sys.stdout.flush()
     except UserError as error:
-        _fail(error.lines, 2)
+        _fail(error.lines, _REFUSED)
     except Stopped as stopped:
         _fail([str(stopped)], 1)
     except Interrupted as stopped:
         _fail([str(stopped)], stopped.code)
     except _USAGE_ERROR as error:
-        _fail([_usage(error)], 2)
+        _fail([_usage(error)], _REFUSED)
     except Terminated as stopped:
         _fail([str(Interrupted("", stopped))], _TERMINATED)
     except (KeyboardInterrupt, typer.Abort):

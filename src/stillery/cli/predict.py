@@ -10,6 +10,7 @@ import typer
 from stillery.cli.options import as_searched, with_settings
 from stillery.jobs.config.settings import SearchSettings
 from stillery.lines import show
+from stillery.models.option_words import POOLINGS
 from stillery.setting import Panel
 from stillery.verbosity import Verbosity, verbosity
 
@@ -42,6 +43,14 @@ def predict(
         typer.Option(
             help="Tokens per text; longer ones are cut.  [default: as the model was trained, else 128]",
             min=4,
+            rich_help_panel=Panel.DATA,
+        ),
+    ] = None,
+    pooling: Annotated[
+        str | None,
+        typer.Option(
+            help="How a plain encoder embeds texts.  [default: as its folder says, else mean]",
+            metavar="|".join(POOLINGS),
             rich_help_panel=Panel.DATA,
         ),
     ] = None,
@@ -92,7 +101,7 @@ def predict(
     """Write every row of a file with what a model predicts for it.
 
     A classifier adds its prediction and probabilities, a token classifier its prediction for each word, a model that
-    generates text its output.
+    generates text its output, an embedding model the embedding of the text.
     """
     from stillery.jobs.first_checks import check_scoring
 
@@ -101,8 +110,8 @@ def predict(
 
     rows = run_predict(
         model, data, out, batch_size=batch_size, overwrite=overwrite, text=text, text_pair=text_pair,
-        max_length=max_length, source=source, prompt=prompt, prefix=prefix, encoding=encoding, skip_empty=skip_empty,
-        **settings,
+        max_length=max_length, pooling=pooling, source=source, prompt=prompt, prefix=prefix, encoding=encoding,
+        skip_empty=skip_empty, **settings,
     )  # fmt: skip
     if verbosity() is not Verbosity.QUIET:
         show(f"{rows} rows written to {out}")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from stillery.jobs.config.settings import Distill, Finetune, SearchSettings
-from stillery.lines import LISTED, show
+from stillery.lines import LISTED, plain, show
 from stillery.setting import option_name
 from stillery.verbosity import Verbosity, verbosity
 
@@ -34,9 +34,14 @@ def load_line(folder: object, *, custom_head: bool = False, writes: str | None =
         return f'AutoModelFor{kind}.from_pretrained("{folder}")'
     if custom_head:
         return f'stillery.models.head.load_student("{folder}")'
+    from pathlib import Path
+
     from stillery.models.head_type import SEQUENCE, head_in
     from stillery.models.load_model import read_config
+    from stillery.models.sentence_folder import describes_embedder
 
+    if describes_embedder(Path(str(folder))):
+        return f'sentence_transformers.SentenceTransformer("{folder}")'
     head = head_in(read_config(str(folder)).architectures) or SEQUENCE
     return f'AutoModel{head.ending}.from_pretrained("{folder}")'
 
@@ -56,6 +61,7 @@ def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> N
         _show_classes(metrics.get("per_class", {}))
     if "absent_note" in metrics and "f1_macro" in metrics["metrics"]:
         show(f"  {metrics['absent_note']}")
+    _show_queries(metrics)
     for split, beside in metrics.get("also", {}).items():
         values = ", ".join(f"{name} {value:.2f}" for name, value in beside["metrics"].items())
         show(f"  {split} ({beside['examples']} examples): {values}")
@@ -67,13 +73,30 @@ def show_evaluation(metrics: Mapping[str, Any], *, per_class: bool = False) -> N
     for file in metrics.get("submission", []):
         show(f"  {file}")
     if "agreement" in metrics:
-        difference = metrics["difference"]
-        low, high = difference["interval"]
         of_entities = f", on entities {metrics['entity_agreement']:.2f}%" if "entity_agreement" in metrics else ""
         show(f"  agreement with the teacher {metrics['agreement']:.2f}%{of_entities}")
+    if "teacher_cosine" in metrics:
+        show(f"  mean cosine to the teacher's embeddings {metrics['teacher_cosine'] / 100:.4f}")
+    if "difference" in metrics:
+        difference = metrics["difference"]
+        low, high = difference["interval"]
         show(
             f"  {difference['metric']} minus the teacher's: {difference['value']:+.2f} (95%: {low:+.2f} to {high:+.2f})"
         )
+
+
+def _show_queries(metrics: Mapping[str, Any]) -> None:
+    """Print how many queries are ranked, by what, and why others are left out."""
+    found = metrics.get("queries")
+    if found is None:
+        return
+    reasons = {
+        "one_document": "with one document", "no_relevant": "with no relevant document",
+        "one_grade": "whose documents all have one grade",
+    }  # fmt: skip
+    left_out = [f"{found[name]:,} {reason}" for name, reason in reasons.items() if found[name]]
+    line = f"  {found['ranked']:,} of {found['all']:,} queries ranked by {metrics['ranked_by']}"
+    show(f"{line}; left out: {', '.join(left_out)}" if left_out else line)
 
 
 def _show_entities(metrics: Mapping[str, Any]) -> None:
@@ -147,7 +170,7 @@ def show_comparison(found: Comparison, *, json: bool = False, out: Path | None =
     if json:
         print_json(found.to_dict())
     else:
-        print(found.text(shutil.get_terminal_size().columns))
+        print(plain(found.text(shutil.get_terminal_size().columns)))
 
 
 def show_result(result: Result, run: Finetune | Distill) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from stillery.errors import Interrupted, Stopped
-from stillery.lines import listed
+from stillery.lines import listed, plain
 
 __all__ = ["study"]
 
@@ -33,22 +33,29 @@ def study(
         str | None,
         typer.Option(help="The Ray cluster, HOST:PORT or auto.  [default: Ray on this machine, for this study]"),
     ] = None,
+    recipe: Annotated[
+        list[str] | None,
+        typer.Option(help="A recipe of the plan that may run; the plan alone starts no code.", metavar="FILE:FUNCTION"),
+    ] = None,
     retry_failed: Annotated[bool, typer.Option("--retry-failed", help="Run cells again that failed.")] = False,
 ) -> None:
     """Compare methods over tasks and seeds on equal terms, resumable, on one machine or many."""
     if dry_run:
-        _show_dry_run(plan, out, only, workers)
+        _show_dry_run(plan, out, only, workers, recipe or [])
         return
     from stillery.study.folder import State
     from stillery.study.run import run_study
 
     try:
-        found = run_study(plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address)
+        found = run_study(
+            plan, out, workers=workers, select=only, retry=retry_failed, engine=engine, address=address,
+            recipes=recipe or [],
+        )  # fmt: skip
     except KeyboardInterrupt as stopped:
         raise Interrupted(f"; the same command goes on with the study in {out}", stopped) from None
-    print(found.text)
+    print(plain(found.text))
     for name, reason in found.failures.items():
-        print(f"failed: {name}: {reason}")
+        print(plain(f"failed: {name}: {reason}"))
     counts = {state: sum(one is state for one in found.states.values()) for state in State}
     said = ", ".join(f"{count} {state}" for state, count in counts.items() if count)
     print(f"cells: {said}; tables in {out / 'tables'}")
@@ -56,7 +63,7 @@ def study(
         raise Stopped(f"{len(found.failures)} of {len(found.states)} cells failed; run them again with --retry-failed")
 
 
-def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None:
+def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int, recipes: list[str]) -> None:
     from stillery.study.cells import planned
     from stillery.study.dry_run import dry_run as looked_at
     from stillery.study.folder import StudyFolder
@@ -65,7 +72,7 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
     from stillery.study.run import spent
     from stillery.study.search import RANDOM
 
-    read = read_plan(plan)
+    read = read_plan(plan, recipes)
     cells, _ = planned(read, to_run=False)
     lines = looked_at(StudyFolder(out), chosen(cells, only))
     for line in lines:
@@ -73,7 +80,7 @@ def _show_dry_run(plan: Path, out: Path, only: str | None, workers: int) -> None
         most = "up to " if line.most else ""
         long = f"{line.cell.asked.run.training.epochs} epochs" if line.steps is None else f"{most}{line.steps} steps"
         measured = [] if line.seconds is None else [spent(line.seconds), str(line.state)]
-        print(f"{line.cell.name}  {', '.join([long, *measured, *([tried] if tried else [])])}")
+        print(plain(f"{line.cell.name}  {', '.join([long, *measured, *([tried] if tried else [])])}"))
     measured_lines = [line for line in lines if line.seconds is not None]
     seconds = sum(line.seconds or 0.0 for line in measured_lines)
     one = f", {spent(seconds / workers)} with {workers} workers" if workers > 1 else ""

@@ -16,6 +16,7 @@ from stillery.evaluation.bootstrap import bounds, replicates
 from stillery.evaluation.correlation import pearson, spearman
 from stillery.evaluation.measures import measured
 from stillery.evaluation.multi_label_metrics import SET_METRICS, score_sets
+from stillery.evaluation.ranking_metrics import RANKING
 
 __all__ = [
     "agreement",
@@ -167,6 +168,8 @@ def metric_names(labels: Labels, metrics: Sequence[str] | None) -> list[str]:
         if name in (*REGRESSION, *CLASSIFICATION, *SET_METRICS):
             task = {"score": "regression", "labels": "several labels"}.get(labels.kind, "classification")
             raise UserError(f"metric {name!r} is not defined for {task}; known: {', '.join(sorted(known))}")
+        if name in RANKING:
+            raise UserError(f"metric {name!r} ranks the documents of a query: name the column of queries with --query")
         raise UserError(f"unknown metric {name!r}; {nearest(name, known)}")
     if "f1" in metrics and labels.count != 2:
         raise UserError(f"metric 'f1' needs two classes and there are {labels.count}; use 'f1_macro'")

@@ -21,6 +21,7 @@ from stillery.data.tokens.encode import Tokens
 from stillery.errors import UserError
 from stillery.evaluation.inference_mode import device_of, evaluating
 from stillery.evaluation.metrics import predicted
+from stillery.evaluation.ranking_report import grades, relevance_scores
 from stillery.models.model_inputs import accepted_inputs
 from stillery.progress import track
 
@@ -76,12 +77,18 @@ def write_predictions(
 
     Columns: `id`, `label` (gold: class name, list of names or number, null without one), `prediction`,
     `probabilities` (a list; for regression the value), and with a teacher `teacher_prediction` and
-    `teacher_probabilities`.
+    `teacher_probabilities`. Examples with queries also have `query`, `grade` (null without a label) and `relevance`,
+    which they are ranked by, and `teacher_relevance`.
     """
     columns = {"id": pa.array([str(name) for name in examples.ids], pa.string()), "label": _gold(examples, labels)}
-    columns |= _outputs("", logits, labels)
-    if teacher_logits is not None:
-        columns |= _outputs("teacher_", teacher_logits, labels)
+    query = examples.get("query")
+    if query is not None:
+        columns |= {"query": query.cast(pa.string()), "grade": _grades(examples, labels)}
+    for prefix, outputs in (("", logits), ("teacher_", teacher_logits)):
+        if outputs is not None:
+            columns |= _outputs(prefix, outputs, labels)
+            if query is not None:
+                columns[f"{prefix}relevance"] = pa.array(relevance_scores(outputs, labels), pa.float32())
     with write_rows(path, list(columns), {name: column.type for name, column in columns.items()}) as writer:
         writer.write(columns)
 
@@ -92,6 +99,12 @@ def _outputs(prefix: str, logits: NDArray[Any], labels: Labels) -> dict[str, pa.
         f"{prefix}prediction": _named(predicted(logits, labels), labels),
         f"{prefix}probabilities": pa.array(list(rows), pa.list_(pa.float32())),
     }
+
+
+def _grades(examples: Examples, labels: Labels) -> pa.Array:
+    if examples.labels is None:
+        return pa.nulls(len(examples), pa.float32())
+    return pa.array(grades(examples.labels, labels).astype(np.float32), pa.float32())
 
 
 def _gold(examples: Examples, labels: Labels) -> pa.Array:

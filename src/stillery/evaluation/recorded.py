@@ -18,9 +18,11 @@ from stillery.evaluation.entities import TagSet
 from stillery.evaluation.entity_metrics import ENTITY_METRICS, Tagged, tag_measure
 from stillery.evaluation.measures import CORRELATIONS, Measure, measured
 from stillery.evaluation.multi_label_metrics import SET_METRICS
+from stillery.evaluation.ranking_metrics import RANKING, OfQueries, Queries, query_measure
 from stillery.evaluation.text_metrics import text_measure
+from stillery.lines import listed
 
-__all__ = ["Recorded", "measures", "read_predictions"]
+__all__ = ["Ranking", "Recorded", "measures", "read_predictions"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +46,51 @@ _KINDS: Mapping[str, _Columns] = {
 }
 """The columns that each kind of model writes; the first kind whose columns a file has is chosen."""
 
+_RANKED = ("query", "grade", "relevance", "teacher_relevance")
+"""The further columns of documents that are ranked by query."""
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Ranking:
+    """Documents of queries: the query of each example, its grade, and what a model and its teacher rank it by."""
+
+    query: pa.Array
+    grade: pa.Array
+    relevance: pa.Array
+    teacher: pa.Array | None = None
+
+    def take(self, rows: pa.Array) -> Ranking:
+        """The examples in another order."""
+        teacher = None if self.teacher is None else self.teacher.take(rows)
+        return Ranking(
+            query=self.query.take(rows), grade=self.grade.take(rows), relevance=self.relevance.take(rows),
+            teacher=teacher,
+        )  # fmt: skip
+
+    def of_teacher(self) -> Ranking:
+        """The same with the teacher's relevance in place of the model's."""
+        assert self.teacher is not None
+        return replace(self, relevance=self.teacher, teacher=None)
+
+    def tied(self) -> Ranking:
+        """The same with all documents ranked alike."""
+        return replace(self, relevance=pa.array(np.zeros(len(self.query), dtype=np.float32)))
+
+    def measure(self, metric: str, gold: NDArray[Any] | None = None, guess: NDArray[Any] | None = None) -> Measure:
+        """A metric of the ranking, or else one of labels and predictions; its resamples count queries."""
+        queries = Queries.of(self.query)
+        if metric in RANKING:
+            return query_measure(_numbers(self.grade), _numbers(self.relevance), queries, metric)
+        assert gold is not None and guess is not None
+        return OfQueries.over(gold, guess, metric, queries)
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Recorded:
     """Stored predictions: ids, gold answers (None without any), and outputs of a model and its teacher.
 
-    `does` describes the kind of model in words; `read` has its inputs, if the file has them.
+    `does` describes the kind of model in words; `read` has its inputs, if the file has them. `ranking` is of pairs of
+    query and document.
     """
 
     does: str
@@ -58,9 +99,15 @@ class Recorded:
     given: pa.Array
     teacher: pa.Array | None = None
     read: pa.Array | None = None
+    ranking: Ranking | None = None
 
     def __len__(self) -> int:
         return len(self.ids)
+
+    @property
+    def units(self) -> pa.Array:
+        """The names of what resamples count: the queries of a ranking, else the ids of the examples."""
+        return self.ids if self.ranking is None else self.ranking.query.unique()
 
     def in_order_of(self, ids: pa.Array) -> Recorded:
         """Reorder the examples by these ids, which must be the same set."""
@@ -74,13 +121,18 @@ class Recorded:
 
         return replace(
             self, ids=ids, right=taken(self.right), given=taken(self.given), teacher=taken(self.teacher),
-            read=taken(self.read),
+            read=taken(self.read), ranking=None if self.ranking is None else self.ranking.take(rows),
         )  # fmt: skip
 
     def of_teacher(self) -> Recorded:
         """The same examples with the teacher's outputs in place of the model's."""
         assert self.teacher is not None
-        return replace(self, given=self.teacher, teacher=None)
+        ranking = None if self.ranking is None else self.ranking.of_teacher()
+        return replace(self, given=self.teacher, teacher=None, ranking=ranking)
+
+    def always(self, column: pa.Array) -> Recorded:
+        """The same examples with one output for all of them, by which no document is before another."""
+        return replace(self, given=column, ranking=None if self.ranking is None else self.ranking.tied())
 
 
 def read_predictions(path: Path) -> Recorded:
@@ -92,7 +144,7 @@ def read_predictions(path: Path) -> Recorded:
             if kind is None:
                 raise UserError(f"{path}: not the columns that a run writes ({', '.join(sorted(names)[:8])})")
             does, columns = kind
-            wanted = ["id", columns.right, columns.given, columns.teacher, columns.read]
+            wanted = ["id", columns.right, columns.given, columns.teacher, columns.read, *_RANKED]
             table = file.read(columns=[name for name in wanted if name in names])
     except FileNotFoundError:
         raise UserError(f"{path}: no such file, so this run cannot be compared with others") from None
@@ -104,10 +156,23 @@ def read_predictions(path: Path) -> Recorded:
     if len(table) == 0 or given.null_count or held["id"].null_count:
         raise UserError(f"{path}: holds no predictions, or some are missing; copy the run again")
     return Recorded(
+        ranking=_ranking(held, path),
         does=does, ids=held["id"].cast(pa.string()), given=given, teacher=held.get(columns.teacher),
         right=None if right is None or right.null_count else right,
         read=None if columns.read is None else held.get(columns.read),
     )  # fmt: skip
+
+
+def _ranking(held: Mapping[str, pa.Array], path: Path) -> Ranking | None:
+    """The ranking in a file's columns; None where it has no queries, or no labels."""
+    if "query" not in held or ("grade" in held and held["grade"].null_count):
+        return None
+    lacking = [name for name in _RANKED[:3] if name not in held or held[name].null_count]
+    if lacking:
+        raise UserError(f"{path}: holds queries, but some of {listed(lacking)} is missing; copy the run again")
+    return Ranking(
+        query=held["query"], grade=held["grade"], relevance=held["relevance"], teacher=held.get("teacher_relevance")
+    )
 
 
 def measures(all_given: Sequence[Recorded], metric: str, classes: Sequence[str] = ()) -> list[list[Measure]]:
@@ -135,13 +200,25 @@ def measures(all_given: Sequence[Recorded], metric: str, classes: Sequence[str] 
         return _tags(right, given, metric)
     if first.does == "generates text":
         return _texts(right, given, metric)
+    rankings = [one.ranking for one in all_given]
+    if metric in RANKING:
+        return [[one.measure(metric) for one in rankings if one is not None]] if None not in rankings else []
     if pa.types.is_floating(right.type):
-        gold = _numbers(right)
-        return [[measured(gold, _numbers(one), metric) for one in given]] if metric in CORRELATIONS else []
+        return [_pairs(rankings, [_numbers(one) for one in (right, *given)], metric)] if metric in CORRELATIONS else []
     if pa.types.is_list(right.type):
         # Agreement on label sets counts every label, but a stored set only names the positive ones.
         return _sets(right, given, metric, classes) if first.right is not None else []
-    return _classes([one.to_pylist() for one in (right, *given)], metric, classes) if metric in COUNTED else []
+    columns = [one.to_pylist() for one in (right, *given)]
+    return _classes(columns, metric, classes, rankings) if metric in COUNTED else []
+
+
+def _pairs(rankings: Sequence[Ranking | None], columns: Sequence[NDArray[Any]], metric: str) -> list[Measure]:
+    """A metric of labels, the first column, and each model's predictions."""
+    gold, *guesses = columns
+    return [
+        measured(gold, guess, metric) if ranking is None else ranking.measure(metric, gold, guess)
+        for ranking, guess in zip(rankings, guesses, strict=True)
+    ]
 
 
 def _numbers(column: pa.Array) -> NDArray[Any]:
@@ -149,7 +226,9 @@ def _numbers(column: pa.Array) -> NDArray[Any]:
     return values
 
 
-def _classes(columns: Sequence[Sequence[str]], metric: str, classes: Sequence[str]) -> list[list[Measure]]:
+def _classes(
+    columns: Sequence[Sequence[str]], metric: str, classes: Sequence[str], rankings: Sequence[Ranking | None]
+) -> list[list[Measure]]:
     """Measures for one class per text; the first column is gold."""
     there = {name for column in columns for name in column}
     names = [*classes, *sorted(there.difference(classes))]
@@ -164,8 +243,7 @@ def _classes(columns: Sequence[Sequence[str]], metric: str, classes: Sequence[st
     found = []
     for order in orders:
         places = {name: place for place, name in enumerate(order)}
-        gold, *guesses = (np.array([places[name] for name in column]) for column in columns)
-        found.append([measured(gold, guess, metric) for guess in guesses])
+        found.append(_pairs(rankings, [np.array([places[name] for name in column]) for column in columns], metric))
     return found
 
 
@@ -215,7 +293,7 @@ def _texts(right: pa.Array, given: Sequence[pa.Array], metric: str) -> list[list
     for texts in outputs:
         plain = [text.strip().casefold() for text in texts]
         columns.append([_named(text, right, names) for text, right in zip(plain, gold, strict=True)])
-    return _classes(columns, metric, ())
+    return _classes(columns, metric, (), [None] * len(outputs))
 
 
 def _named(text: str, right: str, names: Sequence[str]) -> str:

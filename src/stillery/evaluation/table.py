@@ -10,6 +10,8 @@ from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
+from stillery.lines import plain
+
 __all__ = ["cells", "heads", "notes", "table"]
 
 DASH = "-"
@@ -36,7 +38,7 @@ def cells(rows: Sequence[Row]) -> list[list[str]]:
     named, generates = _shared(rows) is None, _generates(rows)
     return [
         [
-            str(row.get("name") or DASH),
+            plain(str(row.get("name") or DASH)),
             _cell(row, "layers", "{}"),
             _cell(row, "parameters", "{:.1f}M", per=1e6),
             _cell(row, "megabytes", "{:.1f} MB"),

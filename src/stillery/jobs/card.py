@@ -18,6 +18,7 @@ from stillery.jobs.card_usage import custom_head_usage
 from stillery.jobs.config.run_file import values_of
 from stillery.jobs.config.run_paths import names_only, places, shortened
 from stillery.jobs.config.settings import Distill, Finetune
+from stillery.lines import markdown_text
 from stillery.models.family import sizes, stacks_of
 from stillery.models.model_folder import PACKAGED
 from stillery.models.option_words import STARTS
@@ -42,6 +43,7 @@ class Facts:
         paper: the paper of the method.
         start: how the student's initialisation was chosen, as in metrics.json.
         tag: the hub's pipeline tag, such as text-classification.
+        library: the library that loads the model.
         title: the heading of a fine-tuned model.
         layers: the number of layers, for the heading of a distilled model (`layer_counts`).
         usage: the lines of Python that use the model.
@@ -54,6 +56,7 @@ class Facts:
     paper: str | None = None
     start: Mapping[str, Any] | None = None
     tag: str
+    library: str = "transformers"
     title: str = "Fine-tuned model"
     layers: str = ""
     usage: Sequence[str]
@@ -82,16 +85,16 @@ def card(facts: Facts, metrics: Mapping[str, Any]) -> str:
     lines += [f"Data: {facts.data}", *(f"Weights at the start: {line}" for line in facts.origin)]
     agreement = [f"Agreement with the teacher: {metrics['agreement']:.2f}%."] if "agreement" in metrics else []
     filled = ModelCard.from_template(
-        _header(facts, metrics, title, library="stillery" if custom else "transformers"),
+        _header(facts, metrics, title, library="stillery" if custom else facts.library),
         template_path=str(_TEMPLATE),
-        title=title,
-        facts=[shortened(line, values) for line in lines],
+        title=markdown_text(title),
+        facts=[markdown_text(shortened(line, values)) for line in lines],
         examples=metrics["examples"],
         split=metrics["split"],
-        rows=_rows(metrics),
-        notes=[*facts.notes(metrics), *agreement],
+        rows=[list(map(markdown_text, row)) for row in _rows(metrics)],
+        notes=list(map(markdown_text, [*facts.notes(metrics), *agreement])),
         job=named["job"],
-        places=_beside(named, values),
+        places=list(map(markdown_text, _beside(named, values))),
         run=tomli_w.dumps(named).rstrip(),
         custom=custom,
         usage=custom_head_usage() if custom else facts.usage,

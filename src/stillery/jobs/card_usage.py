@@ -10,6 +10,7 @@ from stillery.data.tasks.generation import GENERATION_TASKS
 __all__ = [
     "classification_usage",
     "custom_head_usage",
+    "embedding_usage",
     "generation_notes",
     "generation_tag",
     "generation_usage",
@@ -45,6 +46,17 @@ def token_classification_usage() -> list[str]:
         'tagger = pipeline("token-classification", model="THIS_FOLDER", aggregation_strategy="first")',
         'for found in tagger("some text"):',
         '    print(found["word"], found["entity_group"], found["score"])',
+    ]
+
+
+def embedding_usage() -> list[str]:
+    """Return code that compares two texts with sentence-transformers."""
+    return [
+        "from sentence_transformers import SentenceTransformer",
+        "",
+        'model = SentenceTransformer("THIS_FOLDER")',
+        'vectors = model.encode(["some text", "another text"])',
+        "print(model.similarity(vectors, vectors))",
     ]
 
 

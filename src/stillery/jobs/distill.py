@@ -61,7 +61,7 @@ def is_of_a_kind(context: Context) -> None:
 def loads_its_teacher(context: Context) -> None:
     """Load the teacher, which has to be trained, and inherit its input settings."""
     assert context.kind is not None
-    context.model = context.kind.load(context.run.teacher)
+    context.model = context.kind.as_set(context.kind.load(context.run.teacher), context.run.data)
     context.run, context.notes = context.kind.inherit(context.asked, context.errors)
 
 

@@ -114,9 +114,9 @@ def _ready(request: Request) -> _Ready:
     encodings: list[Any] = []
     submit: Submit | None = None
     with errors.catch():
-        model = load_to_score(kind, request.model)
+        model = load_to_score(kind, request.model, inputs.data)
     with errors.catch():
-        teacher = load_to_score(kind, request.against) if request.against is not None else None
+        teacher = load_to_score(kind, request.against, inputs.data) if request.against is not None else None
     if model is not None:
         with errors.catch():
             scoring = kind.read_to_score(inputs, model, request.split)
@@ -124,6 +124,8 @@ def _ready(request: Request) -> _Ready:
         with errors.catch():
             models = [(model, inputs), *([(teacher, request.theirs or inputs)] if teacher is not None else [])]
             encodings = kind.readers(scoring, models)
+    if scoring is not None and scoring.needs_teacher is not None and request.against is None:
+        errors.add(scoring.needs_teacher)
     if request.metric is not None and scoring is not None:
         with errors.catch():
             check_metric(kind, scoring.scored)

@@ -8,6 +8,7 @@ from pathlib import Path
 from huggingface_hub import ModelCard, ModelCardData
 
 from stillery.jobs.exported import Exported
+from stillery.lines import markdown_text
 
 __all__ = ["export_card"]
 
@@ -24,7 +25,7 @@ def export_card(found: Exported, source: Path, *, tag: str, facts: Sequence[str]
     parts = [
         f"---\n{data.to_yaml()}\n---",
         f"# {title}, as ONNX",
-        "\n".join(f"- {fact}" for fact in facts),
+        "\n".join(f"- {markdown_text(fact)}" for fact in facts),
         found.markdown(),
         "## Use it\n\nWithout torch, in this folder:\n\n```python\n" + "\n".join(usage) + "\n```",
     ]

@@ -12,9 +12,8 @@ from numpy.typing import NDArray
 from stillery.data.schema.split_folders import scored_split
 from stillery.errors import UserError
 from stillery.jobs.config.inherited import as_trained
-from stillery.jobs.config.run_file import run_of
-from stillery.jobs.config.run_paths import ELSEWHERE
-from stillery.jobs.config.settings import DataSettings, InputSettings, setting_names
+from stillery.jobs.config.settings import InputSettings
+from stillery.jobs.data_of_run import data_of_run
 from stillery.jobs.evaluate import check_batch_size
 from stillery.jobs.kinds.base import Answers, Exporting, Kind, Reader, Scored
 from stillery.jobs.kinds.find import all_kinds, kind_of_model
@@ -23,7 +22,7 @@ from stillery.models.family import FAMILIES
 from stillery.progress import say
 from stillery.setting import Named
 
-__all__ = ["Subject", "subject_of"]
+__all__ = ["Subject", "exporting_of", "subject_of"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -60,15 +59,9 @@ class Subject:
 def subject_of(model: str, settings: Mapping[str, Any], split: str | None, batch_size: int, named: Named) -> Subject:
     """Load a checkpoint and the examples to compare on; refuse models of a kind that is not exported."""
     check_batch_size(batch_size)
-    kind = kind_of_model(model)
-    if kind.exporting is None:
-        does = " and ".join(one.name for one in all_kinds() if one.exporting is not None)
-        raise UserError(
-            f"{model}: a model for {kind.name}, which stillery export does not write; it writes encoders for {does} "
-            f"({listed(FAMILIES, 20)})"
-        )
+    kind, exporting = exporting_of(model)
     inputs, split = _inputs(model, settings, split, named)
-    loaded = kind.load(model)
+    loaded = kind.as_set(kind.load(model), inputs.data)
     scoring = kind.read_to_score(inputs, loaded, split)
     (encoding,) = kind.readers(scoring, [(loaded, inputs)])
     for note in dict.fromkeys([*scoring.notes, *encoding.notes]):
@@ -76,11 +69,23 @@ def subject_of(model: str, settings: Mapping[str, Any], split: str | None, batch
     scored = scoring.scored
     reader = Reader(loaded=loaded, encoding=encoding, batch_size=batch_size, description="checkpoint")
     tokenised = encoding.data(scored.examples, loaded.tokenizer, scored.split or scored.task)
-    logits, answers = kind.exporting.outputs(reader, scored, tokenised)
+    logits, answers = exporting.outputs(reader, scored, tokenised)
     return Subject(
-        kind=kind, exporting=kind.exporting, reader=reader, scored=scored, tokenised=tokenised, logits=logits,
+        kind=kind, exporting=exporting, reader=reader, scored=scored, tokenised=tokenised, logits=logits,
         answers=answers,
     )  # fmt: skip
+
+
+def exporting_of(model: str) -> tuple[Kind, Exporting]:
+    """Return the kind of a model and how it is exported; raise UserError for a kind that is not."""
+    kind = kind_of_model(model)
+    if kind.exporting is None:
+        does = " and ".join(one.name for one in all_kinds() if one.exporting is not None)
+        raise UserError(
+            f"{model}: a model for {kind.name}, which stillery export does not write; it writes encoders for {does} "
+            f"({listed(FAMILIES, 20)})"
+        )
+    return kind, kind.exporting
 
 
 def _inputs(
@@ -89,14 +94,7 @@ def _inputs(
     """Return the inputs and the split of the examples: the given ones, else the dev split of the model's run."""
     given = {name: value for name, value in settings.items() if value is not None}
     if given.get("data") is None and given.get("task") is None:
-        values = run_of(model)
-        if {"data", "data_dir"} & set(values.get(ELSEWHERE, ())):
-            raise UserError(f"{model}: the data of its run is not where it was: give it with --data or --data-dir")
-        of_run = {name: values[name] for name in setting_names(DataSettings) if name in values}
-        if not {"data", "task"} & of_run.keys():
-            raise UserError(f"{model}: no run, so its dev split is not known: give examples with --data or --task")
-        of_run.pop("unlabelled", None)
-        return as_trained(model, of_run | given, named), split or "dev"
+        return as_trained(model, data_of_run(model) | given, named), split or "dev"
     if split is None and (given.get("task") is not None or scored_split(Path(given["data"])) is not None):
         split = "dev"
     return as_trained(model, given, named), split

@@ -20,7 +20,6 @@ from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.export_card import export_card
 from stillery.jobs.export_examples import Subject
 from stillery.jobs.exported import Exported, Row
-from stillery.models.head_type import head_in
 from stillery.models.model_folder import model_folder
 from stillery.progress import bar
 
@@ -83,8 +82,7 @@ def described(
         record["int8"]["tried"] = [_setting(one) | one.check.record() for one in tried]
     found = Exported(out=fp32.parent, record=record, metric=metric, rows=rows, examples=subject.where)
     usage = example_code(subject, (int8.file if int8 else fp32).name)
-    head = head_in(model.model.config.architectures)
-    tag = "token-classification" if head is not None and head.by_token else "text-classification"
+    tag = subject.exporting.tag
     facts = _facts(record, int8)
     return found, export_card(found, Path(model_folder(model.name)), tag=tag, facts=facts, usage=usage)
 

@@ -58,10 +58,12 @@ def held_out(
 def holdout_rows(train: Examples, share: float, seed: int = 0) -> NDArray[np.bool_]:
     """Return a mask of held-out training examples, chosen by the hash of their inputs: copies of a text stay together.
 
+    Where there are queries, they are held out with all of their documents.
+
     A text is held out of every subset that contains it, so that a teacher of the whole split and a student of a
     thousand examples hold out the same texts. The share is met on average; at least one text is held out and one left.
     """
-    keys = text_keys(list(train.inputs.values()), seed)
+    keys = text_keys(train.kept_together, seed)
     different = np.unique(keys)
     if len(different) < 2:
         raise UserError(f"--holdout {share:g}: the training split has one text only, so none can be held out")

@@ -9,6 +9,7 @@ from transformers import PreTrainedModel
 
 from stillery.deploy.onnx_model import OnnxModel
 from stillery.errors import UserError
+from stillery.jobs.config.settings import DataSettings
 from stillery.jobs.kinds.base import Kind
 from stillery.models.head_type import head_in
 from stillery.models.load_model import Loaded, load_tokenizer, read_config
@@ -17,11 +18,12 @@ from stillery.models.model_folder import is_onnx
 __all__ = ["load_to_score"]
 
 
-def load_to_score(kind: Kind, name: str) -> Loaded:
-    """Load a trained model; of an export the file of that name, of its folder `model.onnx`."""
+def load_to_score(kind: Kind, name: str, data: DataSettings | None = None) -> Loaded:
+    """Load a trained model, as the data settings have it; of an export the file of that name, else `model.onnx`."""
     path = Path(name).expanduser()
     if path.suffix != ".onnx" and not is_onnx(path):
-        return kind.load(name)
+        loaded = kind.load(name)
+        return loaded if data is None else kind.as_set(loaded, data)
     file = path if path.suffix == ".onnx" else path / "model.onnx"
     config = read_config(name)
     if kind.exporting is None:

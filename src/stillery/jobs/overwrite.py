@@ -20,10 +20,13 @@ __all__ = ["check_replaceable", "is_model_file", "remove_run"]
 _MODEL_FILES = re.compile(
     r"(generation_)?config\.json|model.*\.safetensors(\.index\.json)?|student\.safetensors|head\.json|README\.md"
     r"|(tokenizer|tokenizer_config|special_tokens_map|added_tokens|vocab|chat_template)\.\w+|merges\.txt|[\w.]+\.model"
+    r"|modules\.json|sentence_bert_config\.json|config_sentence_transformers\.json"
 )
 """Files of an exported model; any other file beside a run's own is the user's."""
-_RUN_FOLDERS = re.compile(r"additional_chat_templates|student|seed-\d+")
-"""Folders of a run beside `RUN_FILES`: a tokenizer's, the model of an earlier version, the runs of --restarts."""
+_MODEL_FOLDERS = re.compile(r"additional_chat_templates|\d+_(Pooling|Dense|Normalize)")
+"""Folders of an exported model: a tokenizer's, and those of an embedder's modules."""
+_RUN_FOLDERS = re.compile(rf"{_MODEL_FOLDERS.pattern}|student|seed-\d+")
+"""Folders of a run beside `RUN_FILES`: its model's, the model of an earlier version, the runs of --restarts."""
 _SHOWN = 3
 
 
@@ -66,10 +69,8 @@ def _is_of_a_run(entry: Path) -> bool:
 
 
 def is_model_file(entry: Path) -> bool:
-    """Return whether this is a file of an exported model, or the folder of a tokenizer's templates."""
-    if entry.is_dir():
-        return entry.name == "additional_chat_templates"
-    return bool(_MODEL_FILES.fullmatch(entry.name))
+    """Return whether this is a file or folder of an exported model."""
+    return bool((_MODEL_FOLDERS if entry.is_dir() else _MODEL_FILES).fullmatch(entry.name))
 
 
 def remove_run(out: Path) -> None:

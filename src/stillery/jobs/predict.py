@@ -37,14 +37,14 @@ def run_predict(
     """Write every row of a file with the model's predictions for it; return the number of rows.
 
     A classifier adds its `prediction` and, for classes, a `probability_NAME` each; several labels of a text are joined
-    by `|`. A token classifier adds a `prediction` for each word, a model that generates text an `output`. `settings`
-    are input and search settings, by name; the others are inherited from the model's own run. An existing file is
-    refused or, with `overwrite`, replaced once all rows are written.
+    by `|`. A token classifier adds a `prediction` for each word, a model that generates text an `output`, one that
+    embeds texts an `embedding`. `settings` are input and search settings, by name; the others are inherited from the
+    model's own run. An existing file is refused or, with `overwrite`, replaced once all rows are written.
     """
     check_batch_size(batch_size)
-    kind, errors = kind_of_model(model), ErrorList()
-    given = {name: value for name, value in settings.items() if value is not None}
+    given, errors = {name: value for name, value in settings.items() if value is not None}, ErrorList()
     inputs = _inputs(trained_reading(model) | trained_search(model) | given, errors)
+    kind = kind_of_model(model, inputs.data)
     asked = _inputs(given, ErrorList())
     refuse(kind, (asked.data, asked.generation, asked.search), errors, frozenset(given))
     loaded: Loaded | None = None
@@ -53,7 +53,7 @@ def run_predict(
     with errors.catch():
         check_file(out, "--out", data, overwrite=overwrite)
     with errors.catch():
-        loaded = load_to_score(kind, model)
+        loaded = load_to_score(kind, model, inputs.data)
     with errors.catch():
         other = other_kind_meant(kind, model, replace(inputs.data, data=str(data)))
         if other is not None:

@@ -8,7 +8,8 @@ from typing import Any
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from stillery.data.schema.subsets import draw_samples
+from stillery.data.schema.subsets import draw_groups, draw_samples
+from stillery.evaluation.ranking_metrics import Queries
 from stillery.jobs.calibration import Calibration
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.from_python import FromPython
@@ -206,14 +207,19 @@ def tokenised(prepared: Prepared) -> Data:
 def scored_while_training(prepared: Prepared, data: Data) -> Data:
     """Return the splits with the dev examples to score during training: all of them, or `--dev-samples` of them.
 
-    The sample depends on `--sample-seed` alone, so that every seed of a run is compared on the same examples.
+    The sample depends on `--sample-seed` alone, so that every seed of a run is compared on the same examples. Of data
+    with queries it is made of whole queries, until there are as many examples or more.
     """
     samples = prepared.run.training.dev_samples
     dev, _ = data.splits["dev"]
     if samples is None or samples >= len(dev.examples):
         return data
-    rows = draw_samples(len(dev.examples), samples, prepared.run.condition.sample_seed)
+    seed, query = prepared.run.condition.sample_seed, dev.examples.get("query")
+    if query is None:
+        rows = draw_samples(len(dev.examples), samples, seed)
+    else:
+        rows = draw_groups(Queries.of(query).of_example, samples, seed)
     few = replace(dev, examples=dev.examples.take(rows), gold=None if dev.gold is None else dev.gold[rows])
-    detail(f"dev: {samples} of {len(dev.examples)} examples are scored while training, all of them at the end")
+    detail(f"dev: {len(rows)} of {len(dev.examples)} examples are scored while training, all of them at the end")
     tokens = prepared.encoding.data(few.examples, prepared.tokenizer, "dev")
     return replace(data, splits={**data.splits, "dev": (few, tokens)})

@@ -15,6 +15,7 @@ from stillery.jobs.config.run_file import AS_IT_BEGAN, machine_toml, read_toml, 
 from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, comparable, machine_paths
 from stillery.jobs.config.settings import GROUPS, Distill, Finetune, SearchSettings, setting_names
 from stillery.jobs.config.step_size import CUT, check_division, in_words, step_size
+from stillery.jobs.metrics_file import SHOWN, read_metrics
 from stillery.jobs.output_paths import check_folder
 from stillery.jobs.result import Result
 from stillery.jobs.run_lock import LOCK
@@ -207,15 +208,6 @@ def model_files(out: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.name not in RUN_FILES and not path.name.startswith(".")]
 
 
-def read_metrics(out: Path) -> dict[str, Any]:
-    """Read the metrics of a finished run."""
-    try:
-        metrics = json.loads((out / "metrics.json").read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise UserError(f"{out / 'metrics.json'}: not as a run writes it ({error}); copy the run again") from None
-    return metrics if isinstance(metrics, dict) else {}
-
-
 def read_back(out: Path) -> Result:
     """Return the result of a finished run."""
-    return Result(out=out, student=model_in(out) or out, metrics=read_metrics(out))
+    return Result(out=out, student=model_in(out) or out, metrics=read_metrics(out, SHOWN))

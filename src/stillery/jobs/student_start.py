@@ -19,7 +19,7 @@ from accelerate import Accelerator
 from torch import Tensor
 from transformers import PreTrainedModel
 
-from stillery import methods
+from stillery import declare, methods
 from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.config.settings import StudentSettings
 from stillery.jobs.run_folder import write_json
@@ -27,7 +27,9 @@ from stillery.losses import Kind
 from stillery.models.attention import for_any_length, unread_masks
 from stillery.models.option_words import AUTO, STARTS
 from stillery.models.student import Student
-from stillery.recipe import Recipe, Stage
+from stillery.parts import load
+from stillery.parts.embedding import USUAL
+from stillery.recipe import Prediction, Recipe, Stage
 from stillery.train.distributed import from_main
 from stillery.train.held_memory import held_heap
 from stillery.train.settings import Training
@@ -110,8 +112,8 @@ class Starts:
             return self._untried(list(starts), steps)
         each = probe_steps(steps, len(names))
         probe = Probe(
-            student=student, teacher=teacher, data=data, kind=kind, stage=trial_stage(labelled), training=training,
-            accelerator=accelerator,
+            student=student, teacher=teacher, data=data, kind=kind, stage=trial_stage(kind, labelled),
+            training=training, accelerator=accelerator,
         )  # fmt: skip
         losses = try_starts(probe, {name: starts[name][0] for name in names}, each)
         best = from_main(accelerator, min(losses, key=lambda name: losses[name]))
@@ -153,8 +155,11 @@ def try_starts(probe: Probe, starts: Mapping[str, Student], steps: int) -> dict[
     return probe({name: partial(_weights, student) for name, student in starts.items()}, steps)
 
 
-def trial_stage(labelled: bool) -> Stage:
-    """Return the stage of the trial: labels, where there are any, and the teacher's predictions."""
+def trial_stage(kind: Kind, labelled: bool) -> Stage:
+    """Return the stage of the trial: labels, where there are any, and the teacher's predictions or embeddings."""
+    if kind == "embedding":
+        load()
+        return Stage(prediction=Prediction(divergence=declare.find("divergence", USUAL).part), hard_weight=0.0)
     return methods.build("kd", {} if labelled else {"hard_weight": 0.0}).stages[0]
 
 

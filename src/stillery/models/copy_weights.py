@@ -11,6 +11,7 @@ from transformers import PreTrainedModel
 
 from stillery.lines import listed
 from stillery.models.family import Family, family_of, inside, layout_of, sizes, stacks_of
+from stillery.models.head_type import EMBEDDING, head_type
 from stillery.models.importance import Importance
 from stillery.models.load_model import Loaded
 from stillery.models.projected_head import classifier_path, pooler_path
@@ -22,6 +23,9 @@ __all__ = ["copy_embeddings", "copy_stacks", "copy_weights"]
 def _piece(name: str, family: Family, model: PreTrainedModel) -> str:
     """Describe the module of a classifier that a tensor is in; body tensors are named relative to the base model."""
     pooler, prefix = pooler_path(model), f"{model.base_model_prefix}."
+    if head_type(model) is EMBEDDING:
+        # Written with the body, though no embedding is computed from it.
+        pooler = "pooler"
     if family.projection and inside(name, family.projection):
         return "embedding projection"
     words = {
@@ -109,7 +113,7 @@ def copy_weights(
             continue
         found = _Tensor(own=tensor, theirs=held.get(theirs), name=theirs)
         pieces.setdefault(_piece(name, family, model), []).append(found)
-    del pieces["classifier"]
+    pieces.pop("classifier", None)
     if "pooler" in pieces:
         pieces["pooler"] = pieces.pop("pooler")  # listed last: some families build their head before their encoder
     copied: dict[str, bool] = {}
@@ -154,7 +158,10 @@ def _in_words(
     if copied:
         named = {which if piece == "layers" else piece: whole for piece, whole in copied.items()}
         lines.append(_copied_line(source, named, ["encoder"] if "layers" in copied else [], cut))
-    lines.append(f"new (random): {', '.join([*new, 'classifier'])}")
+    # What follows the body of an embedder is its teacher's.
+    new = [*new, *([] if head_type(model) is EMBEDDING else ["classifier"])]
+    if new:
+        lines.append(f"new (random): {', '.join(new)}")
     heads, theirs = sizes(model.config).heads, sizes(source.model.config).heads
     if "layers" in copied and heads != theirs and (cut is None or "encoder" not in cut.heads):
         lines.append(f"{heads} heads instead of {theirs}: the copied layers attend differently with the same weights")

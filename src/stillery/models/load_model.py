@@ -25,12 +25,14 @@ from transformers import (
 
 from stillery.errors import UserError
 from stillery.models.custom_head import MARK, is_custom_folder, read_custom
-from stillery.models.family import FAMILIES, family_of, kind_of, sizes, stacks_of
+from stillery.models.family import FAMILIES, family_of, kind_of
 from stillery.models.fingerprint import weights_fingerprint
+from stillery.models.folder_checks import check_files, check_sizes
 from stillery.models.head_type import SEQUENCE, TOKEN, head_in, head_type
 from stillery.models.hub import fetch_weights
 from stillery.models.model_folder import check_weights, model_folder
 from stillery.models.projected_head import final_linear
+from stillery.models.quantised import as_float32, reading_options
 from stillery.models.quiet import quiet, reading_weights
 from stillery.models.same_tokenizer import tokenizer_difference
 from stillery.models.stack_layout import GENERATORS
@@ -80,12 +82,22 @@ def _not_loaded(name: str, what: str, error: Exception) -> UserError:
 # Damaged or hand-written files make transformers and tokenizers raise nearly any exception (KeyError, TypeError,
 # ZeroDivisionError, bare Exception), so every exception while reading files is reported as an error of the files.
 
+_AS_WE_CALL = {
+    "return_dict": True, "output_hidden_states": False, "output_attentions": False, "chunk_size_feed_forward": 0,
+}  # fmt: skip
+"""Settings of how a model is called, not of what it computes: what a checkpoint says of them is not taken over."""
+
 
 def _config(folder: str, name: str) -> PreTrainedConfig:
+    check_files(folder, name)
     try:
-        config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
+        with quiet():
+            config: PreTrainedConfig = AutoConfig.from_pretrained(folder, trust_remote_code=False)
     except Exception as error:
         raise _not_loaded(name, "the model's config.json", error) from None
+    for setting, value in _AS_WE_CALL.items():
+        if hasattr(config, setting):
+            setattr(config, setting, value)
     return config
 
 
@@ -106,6 +118,7 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
     with a space, without which it would tokenise a sentence as a single word.
     """
     folder = model_folder(name)
+    check_files(folder, name)
     try:
         tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
         if words and _joins_words(tokenizer):
@@ -150,6 +163,7 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             f"{name}: it has a custom head and cannot be read from here; give the whole folder of its export"
         )
     check_weights(folder, name)
+    options = reading_options(config, name)
     with reading_weights():
         model, info = auto_class.from_pretrained(
             folder,
@@ -160,16 +174,22 @@ def _read(auto_class: Any, name: str, folder: str, config: PreTrainedConfig) -> 
             trust_remote_code=False,
             output_loading_info=True,
             ignore_mismatched_sizes=True,
+            **options,
         )
+    if options:
+        model = as_float32(model)
     return model, set(info["missing_keys"]) | {key[0] for key in info["mismatched_keys"]}
 
 
 def _load(auto_class: Any, name: str, folder: str, config: PreTrainedConfig, *, words: bool = False) -> Loaded:
     kind = kind_of(config, name)
-    for stack in stacks_of(config):
-        layers, of = sizes(config, stack).layers, "" if kind == "encoder" else f" in its {stack}"
-        if layers < 1:
-            raise UserError(f"{name}: its config.json says {layers} layers{of}, so there is no model to load")
+    try:
+        with quiet():
+            check_sizes(config, folder, name, auto_class)
+    except UserError:
+        raise
+    except Exception as error:
+        raise _not_loaded(name, "the model", error) from None
     tokenizer = load_tokenizer(name, pad_with_end=kind == "decoder", words=words)
     tokens = max(tokenizer.get_vocab().values()) + 1
     if tokens > config.vocab_size:

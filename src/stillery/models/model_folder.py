@@ -11,7 +11,7 @@ from pathlib import Path
 
 from stillery.errors import UserError
 from stillery.models.hub import hub_folder, is_cached, is_hub_name
-from stillery.models.wrong_model import is_adapter, not_a_model
+from stillery.models.wrong_model import adapter_of, is_adapter, not_a_model
 from stillery.near_names import did_you_mean
 
 __all__ = [
@@ -121,7 +121,7 @@ def local_folder(name: str) -> str | None:
         raise UserError(f"{name}: {error.strerror}") from None
     if is_folder:
         if is_adapter(path):
-            raise UserError(not_a_model(path, name))
+            return _merged(path, name)
         if (found := model_in(path)) is not None:
             return str(found)
         if (path / "run.toml").is_file():
@@ -136,6 +136,17 @@ def local_folder(name: str) -> str | None:
     if not is_hub_name(name) or (near and not is_cached(name)):
         raise UserError(f"{name}: no such folder{near}")
     return None
+
+
+def _merged(path: Path, name: str) -> str:
+    """Merge an adapter with its base model, if peft is installed, and return the folder of the whole model."""
+    described = adapter_of(path)
+    if described is None or importlib.util.find_spec("peft") is None:
+        raise UserError(not_a_model(path, name))
+    # Loads torch, which names and paths are checked without.
+    from stillery.models.adapter import merged
+
+    return merged(path.resolve(), described, name)
 
 
 def _holds_model(path: Path) -> bool:

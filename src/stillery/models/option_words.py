@@ -9,6 +9,7 @@ __all__ = [
     "DEFAULT_TEXT_START",
     "HEADS",
     "LAYER_CHOICES",
+    "POOLINGS",
     "PROJECTORS",
     "REUSES",
     "STARTS",
@@ -18,6 +19,9 @@ HEADS = ("fresh", "reuse", "reuse-frozen")
 """The student's classifier: new, the teacher's trained further, or the teacher's frozen."""
 
 REUSES = ("pooler+linear", "linear")
+POOLINGS = ("cls", "max", "mean", "mean_sqrt_len_tokens")
+"""The supported kinds of pooling of token states, in the order in which several are concatenated."""
+
 """The reused part of the teacher's head: pooler and linear classifier, or the linear classifier alone."""
 
 PROJECTORS = ("linear", "mlp")

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from transformers import PreTrainedModel
 
 from stillery.models.family import family_of, kind_of, sizes
-from stillery.models.head_type import head_type
+from stillery.models.head_type import EMBEDDING, head_type
 
 __all__ = [
     "Head",
@@ -126,7 +126,7 @@ def final_linear(model: PreTrainedModel) -> nn.Linear:
 
 def _projected(model: PreTrainedModel) -> dict[str, Projected]:
     """The modules behind a projector by path: the classifier's or the pooler's."""
-    if kind_of(model.config) != "encoder":
+    if kind_of(model.config) != "encoder" or head_type(model) is EMBEDDING:
         return {}
     found = {path: model.get_submodule(path) for path in (classifier_path(model), pooler_path(model)) if path}
     return {path: module for path, module in found.items() if isinstance(module, Projected)}

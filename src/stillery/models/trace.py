@@ -92,7 +92,7 @@ def _first_token_only(model: PreTrainedModel, wanted: Wanted) -> list[RemovableH
     alone, depth = layout_of(model.config).alone, sizes(model.config).layers
     # A convolution over all tokens may follow DeBERTa's first layer.
     if (
-        head_type(model).by_token
+        head_type(model).reads == "all"
         or alone is None
         or depth == 1
         or (depth in wanted.hidden and not wanted.first_of_last)
@@ -124,9 +124,9 @@ def _check(model: PreTrainedModel, name: str, wanted: Wanted, change: Change | N
         raise ValueError(f"the {name} of a {which} model has no cross attention")
     elif wanted.feature and kind_of(model.config) != "encoder":
         raise ValueError(f"a {which} model has no classifier, so no feature")
-    elif wanted.feature and head_type(model).by_token:
+    elif wanted.feature and head_type(model).reads == "all":
         raise ValueError(
-            "a model that classifies tokens has no feature of a text; its last states are what it classifies"
+            "only a classifier of texts has a feature of a text; of other models the last states are what is read"
         )
 
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from stillery.models.head_type import SEQUENCE, TOKEN, HeadType, head_in
 
-__all__ = ["is_adapter", "not_a_model", "untrained_head"]
+__all__ = ["adapter_of", "is_adapter", "not_a_model", "untrained_head"]
 
 _ADAPTER, _STATE = "adapter_config.json", "trainer_state.json"
 
@@ -29,6 +29,13 @@ _OTHER_TASKS = {
 def is_adapter(folder: Path) -> bool:
     """Return whether a folder holds an adapter, such as LoRA's, whose weights are useless without its base model."""
     return (folder / _ADAPTER).is_file()
+
+
+def adapter_of(folder: Path) -> dict[str, Any] | None:
+    """Return the description of an adapter; None for one that does not name its base model."""
+    described = _json(folder / _ADAPTER)
+    known = all(isinstance(described.get(name), str) for name in ("peft_type", "base_model_name_or_path"))
+    return described if known else None
 
 
 def not_a_model(folder: Path, name: str) -> str:
@@ -50,10 +57,10 @@ def _adapter(folder: Path, name: str) -> str:
     kind, base = described.get("peft_type"), described.get("base_model_name_or_path")
     what = f"{kind} adapter" if isinstance(kind, str) else "adapter"
     of = f" of {base[:80]}" if isinstance(base, str) and base else ""
-    return (
-        f"{name}: {'an' if what == 'adapter' else 'a'} {what}{of}, not a whole model; merge it first: load it with "
-        "peft, call merge_and_unload() and save_pretrained(FOLDER) on it, save the tokenizer there too, and give FOLDER"
-    )
+    start = f"{name}: {'an' if what == 'adapter' else 'a'} {what}{of}, not a whole model"
+    if adapter_of(folder) is not None:
+        return f'{start}; with peft installed it is merged when it is loaded: pip install "stillery[peft]"'
+    return f"{start}, and its {_ADAPTER} does not say of which model it is; save the adapter again"
 
 
 def _checkpoints(folder: Path) -> dict[int, str]:

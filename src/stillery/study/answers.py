@@ -112,6 +112,8 @@ def _found(columns: dict[str, list[Any]], metric: str, labels: Sequence[str] | N
     ids, gold, guess = columns["id"], columns["label"], columns["prediction"]
     if any(one is None for one in gold):
         raise UserError("some examples have no label, so that predictions cannot be scored")
+    if "query" in columns:
+        return _of_queries(columns, metric)
     if isinstance(gold[0], list):
         names = sorted({*(labels or ()), *(name for sets in (*gold, *guess) for name in sets)})
         right, found = (np.array([[name in one for name in names] for one in sets]) for sets in (gold, guess))
@@ -119,6 +121,29 @@ def _found(columns: dict[str, list[Any]], metric: str, labels: Sequence[str] | N
     if isinstance(gold[0], float):
         return answers(ids, gold, score_measure(np.array(gold), np.array(guess), metric))
     return answers(ids, gold, _of_classes(gold, guess, metric, labels[1] if labels and not positive else positive))
+
+
+def _of_queries(columns: dict[str, list[Any]], metric: str) -> Answers:
+    """Predictions of documents that are ranked by query; the units are the queries."""
+    import pyarrow as pa
+
+    from stillery.evaluation.ranking_metrics import RANKING, OfQueries, Queries, query_measure
+
+    queries, gold, guess = Queries.of(pa.array(columns["query"])), columns["label"], columns["prediction"]
+    measure: Measure
+    if metric in RANKING:
+        grades, scores = (np.array(columns[name], dtype=np.float32) for name in ("grade", "relevance"))
+        measure = query_measure(grades, scores, queries, metric)
+    elif isinstance(gold[0], float):
+        measure = OfQueries.over(np.array(gold), np.array(guess), metric, queries)
+    else:
+        names = sorted({*gold, *guess})
+        right, found = (np.array([names.index(one) for one in values]) for values in (gold, guess))
+        measure = OfQueries.over(right, found, metric, queries)
+    rows: list[list[tuple[Any, Any]]] = [[] for _ in queries.names]
+    for query, one, label in zip(queries.of_example.tolist(), columns["id"], gold, strict=True):
+        rows[query].append((one, label))
+    return answers(queries.names, [sorted(of_query) for of_query in rows], measure)
 
 
 def _of_classes(gold: list[Any], guess: list[Any], metric: str, positive: str | None) -> FromSums:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import tomllib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from stillery.errors import UserError
 from stillery.jobs.config.settings import ConditionSettings, StudentSettings, setting_names
+from stillery.small_files import LARGEST_TOML, parsed_toml, read_text
 from stillery.study.plan_lines import Lines
 from stillery.study.results import Published
 
@@ -102,20 +102,23 @@ class Plan:
         return f"{self.file}:{self.lines.of(*place)}"
 
 
-def read_plan(file: Path) -> Plan:
-    """Read a plan; what is wrong with it is in its `errors`, each with its line."""
+def read_plan(file: Path, recipes: Sequence[str] = ()) -> Plan:
+    """Read a plan; what is wrong with it is in its `errors`, each with its line.
+
+    A plan may come from somebody else: a recipe in it, which is Python code, is an error unless it is one of `recipes`.
+    """
     try:
-        text = file.read_text(encoding="utf-8")
-        values = tomllib.loads(text)
+        text = read_text(file, LARGEST_TOML)
+        values = parsed_toml(text)
     except FileNotFoundError:
         raise UserError(f"no such file: {file}") from None
     except UnicodeDecodeError:
         raise UserError(f"{file}: not UTF-8 text; save the file as UTF-8") from None
     except OSError as error:
         raise UserError(f"{file}: cannot be read ({error.strerror or error})") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise UserError(f"{file}: not a TOML file: {error}") from None
     # It makes a plan, so it needs this module.
     from stillery.study.plan_reader import PlanReader
 
-    return PlanReader(file, text, values).plan()
+    return PlanReader(file, text, values, recipes).plan()

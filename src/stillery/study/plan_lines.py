@@ -11,6 +11,9 @@ __all__ = ["Lines"]
 Place = tuple[str, ...]
 """The names that lead to a key, from the outermost table on; items of a list by their number."""
 
+_MOST = 2 * 10**6
+"""Characters that are looked at, again and again, in search of keys; then the line of the table has to do."""
+
 _HEADER = re.compile(r"\s*(\[\[?)(.+?)\]\]?\s*(?:#.*)?$")
 _KEY = re.compile(r"""\s*((?:[\w-]+|"[^"]*"|'[^']*')(?:\s*\.\s*(?:[\w-]+|"[^"]*"|'[^']*'))*)\s*=""")
 
@@ -28,10 +31,11 @@ class Lines:
     def __init__(self, text: str) -> None:
         self._lines: dict[Place, int] = {}
         self._tables: dict[Place, int] = {}
+        self._left = _MOST
         lines = text.splitlines()
         table: Place = ()
         row = 0
-        while row < len(lines):
+        while row < len(lines) and self._left >= 0:
             header, key = _HEADER.match(lines[row]), _KEY.match(lines[row])
             end = row + 1
             # A line such as `[1, 2],` belongs to a value, which has been passed over; this one begins something.
@@ -39,7 +43,7 @@ class Lines:
                 table = self._header(_names(header[2]), header[1] == "[[")
                 self._note(table, row)
             elif key is not None:
-                end = _end(lines, row)
+                end = self._end(lines, row)
                 place = (*table, *_names(key[1]))
                 self._note(place, row)
                 self._inside(place, lines, row, end)
@@ -67,6 +71,8 @@ class Lines:
 
     def _inside(self, place: Place, lines: list[str], row: int, end: int) -> None:
         """Note the keys of a table that is written inside a value, at the first line where they stand."""
+        if self._left < 0:
+            return
         value = tomllib.loads("\n".join(lines[row:end]))
         for name in _names(_KEY.match(lines[row])[1]):  # type: ignore[index]
             value = value[name]
@@ -75,11 +81,28 @@ class Lines:
     def _within(self, value: Any, place: Place, lines: list[str], row: int, end: int) -> None:
         items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
         for name, inner in items:
+            self._left -= sum(map(len, lines[row:end]))
+            if self._left < 0:
+                return
             there = (*place, str(name))
             written = re.escape(str(name) if isinstance(value, dict) else str(inner))
             found = [at for at in range(row, end) if re.search(rf"(?<![\w-]){written}(?![\w-])", lines[at])]
             self._lines.setdefault(there, (found[0] if found else row) + 1)
             self._within(inner, there, lines, found[0] if found and isinstance(value, dict) else row, end)
+
+    def _end(self, lines: list[str], row: int) -> int:
+        """The line after a key and its value, which may take several."""
+        for end in range(row + 1, len(lines) + 1):
+            text = "\n".join(lines[row:end])
+            self._left -= len(text)
+            if self._left < 0:
+                break
+            try:
+                tomllib.loads(text)
+            except tomllib.TOMLDecodeError:
+                continue
+            return end
+        return row + 1
 
 
 def _names(key: str) -> Place:
@@ -90,14 +113,3 @@ def _names(key: str) -> Place:
         ((name, value),) = value.items()
         found.append(name)
     return tuple(found)
-
-
-def _end(lines: list[str], row: int) -> int:
-    """The line after a key and its value, which may take several."""
-    for end in range(row + 1, len(lines) + 1):
-        try:
-            tomllib.loads("\n".join(lines[row:end]))
-        except tomllib.TOMLDecodeError:
-            continue
-        return end
-    return row + 1

@@ -50,8 +50,9 @@ HOLDOUT = 0.1
 class PlanReader:
     """Reads the parts of a plan, and collects what is wrong with them."""
 
-    def __init__(self, file: Path, text: str, values: dict[str, Any]) -> None:
+    def __init__(self, file: Path, text: str, values: dict[str, Any], recipes: Sequence[str] = ()) -> None:
         self.file, self.text, self.values, self.lines = file, text, values, Lines(text)
+        self.recipes = recipes
         self.errors = ErrorList()
         self.on_tasks: list[tuple[tuple[str, ...], str]] = []
 
@@ -299,6 +300,12 @@ class PlanReader:
         settings: dict[str, Any] = {}
         for key, value in table.items():
             if key in ("options", "tasks"):
+                continue
+            code = value if isinstance(value, list) else [value]
+            if key == "recipe" and (unknown := [one for one in code if one not in self.recipes]):
+                # Left out, so that it does not run while the rest of the plan is checked.
+                for one in unknown:
+                    self._wrong((*place, key), f"a plan may not start code; if you trust it, pass --recipe {one}")
                 continue
             if key in _METHOD or (key in vary and key in _STUDENT):
                 settings[key] = (self._in_full(key, value), (*place, key))

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.atomic import atomic_file
+from stillery.lines import markdown_text, sheet_cell
 from stillery.study.statistics import Conclusions
 from stillery.study.tables import Entry, Table, tables
 
@@ -27,9 +28,13 @@ _LATEX = {
 
 def as_markdown(table: Table) -> str:
     """A table with its notes and its reading as GitHub's Markdown."""
-    lines = [f"## {table.title}", "", _bar(table.columns), "|" + "---|" * len(table.columns)]
+    lines = [f"## {markdown_text(table.title)}", "", _bar(table.columns), "|" + "---|" * len(table.columns)]
     lines += [_bar([f"**{_plain(one)}**" if one.bold else _plain(one) for one in row]) for row in table.rows]
-    return "\n".join([*lines, "", " ".join(table.notes), "", table.reading, ""])
+    return "\n".join([*lines, "", markdown_text(" ".join(table.notes)), "", _unrun(table.reading), ""])
+
+
+def _unrun(text: str) -> str:
+    return "\n".join(map(markdown_text, text.split("\n")))
 
 
 def as_latex(table: Table) -> str:
@@ -53,7 +58,7 @@ def as_latex(table: Table) -> str:
 
 def as_csv(table: Table) -> str:
     """The numbers of a table in full, a line for each row (and task); an empty cell is a number there is not."""
-    records = [_flat(record) for record in table.records]
+    records = [{name: sheet_cell(value) for name, value in _flat(record).items()} for record in table.records]
     columns = list(dict.fromkeys(name for record in records for name in record))
     text = io.StringIO(newline="")
     writer = csv.DictWriter(text, columns, restval="", lineterminator="\n")

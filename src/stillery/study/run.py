@@ -11,6 +11,7 @@ from pathlib import Path
 
 from stillery.atomic import atomic_file
 from stillery.errors import Stopped, UserError
+from stillery.lines import markdown_text
 from stillery.progress import bar, console, say
 from stillery.study.cd_diagram import write_cd_diagram
 from stillery.study.cells import PlannedCell, planned
@@ -55,7 +56,7 @@ class Study:
 
 def run_study(
     plan: Path, out: Path, *, workers: int = 1, select: str | None = None, retry: bool = False,
-    pace: Pace | None = None, engine: str = "local", address: str | None = None,
+    pace: Pace | None = None, engine: str = "local", address: str | None = None, recipes: Sequence[str] = (),
 ) -> Study:  # fmt: skip
     """Run every cell that is not finished, together with whoever else works on the same folder, and write the tables.
 
@@ -67,13 +68,14 @@ def run_study(
         retry: run cells again that failed.
         pace: how often workers show that they are alive.
         engine: where workers run: `local`, on this machine, or `ray`, on all machines of a Ray cluster.
+        recipes: the recipes in the plan that may run; they are Python code.
         address: the cluster, as `ray start` prints it; without one Ray is started on this machine for the study.
     """
     if engine not in ENGINES:
         raise UserError(f"--engine is {engine!r}: choose from {', '.join(ENGINES)}")
     if address is not None and engine != "ray":
         raise UserError("--address is of a Ray cluster: give --engine ray with it")
-    read = read_plan(plan)
+    read = read_plan(plan, recipes)
     cells, shown = planned(read)
     chosen = only(cells, select)
     folder = StudyFolder(out)
@@ -218,6 +220,6 @@ def _written(folder: StudyFolder, plan: Plan, one: Collected) -> str:
         write_cd_diagram(place, found)
     except UserError as error:
         say(f"{place}: without a critical-difference diagram: {error}")
-    heading = f"# {plan.title}{f': {one.table.name}' if one.table.name else ''}"
+    heading = f"# {markdown_text(plan.title)}{f': {one.table.name}' if one.table.name else ''}"
     notes = [f"{heading}\n", *(f"{note}\n" for note in one.notes)]
     return "\n".join([*notes, *(as_markdown(table) for table in tables(found, margin=plan.margin))])

@@ -23,6 +23,14 @@ def check_divided(stages: Sequence[Stage], training: Training, processes: int) -
                 "one each; start one process"
             )
     divided = processes * training.accumulate > 1
+    for stage in stages:
+        part = _batchwise_prediction(stage)
+        if divided and part is not None:
+            errors.add(
+                f"stage {stage.name}: {part} compares the examples of a batch with each other, and several processes "
+                "or micro-batches have some of them each; start one process, with a larger --batch-size in place of "
+                "--accumulate"
+            )
     if divided and training.batch_size % 2 and any(stage.mixing is not None for stage in stages):
         errors.add(
             f"--batch-size {training.batch_size}: MixUp pairs need an even batch size where a "
@@ -34,7 +42,16 @@ def check_divided(stages: Sequence[Stage], training: Training, processes: int) -
 def looks_at_batches(stages: Sequence[Stage]) -> bool:
     """Return whether a step's losses depend on which of its examples share a micro-batch, over all processes."""
     matches = [match for stage in stages for match in stage.matches]
-    return any(match.flow is not None or _batchwise_part(match) is not None for match in matches)
+    alone = all(_batchwise_prediction(stage) is None for stage in stages)
+    return not alone or any(match.flow is not None or _batchwise_part(match) is not None for match in matches)
+
+
+def _batchwise_prediction(stage: Stage) -> str | None:
+    """The divergence of a stage that compares the examples of a micro-batch with each other, if it has such a one."""
+    if stage.prediction is None:
+        return None
+    declared = declare.facts_of(stage.prediction.divergence)
+    return f"the divergence {part_name(stage.prediction.divergence)}" if declared and declared.together else None
 
 
 def _batchwise_part(match: Match) -> str | None:

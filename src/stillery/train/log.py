@@ -10,9 +10,10 @@ from typing import Any
 from accelerate import Accelerator
 
 from stillery.atomic import atomic_file
+from stillery.progress import say
 from stillery.train.trackers import Logged, Trackers
 
-__all__ = ["RunLog"]
+__all__ = ["RunLog", "read_events"]
 
 
 def _flat(event: dict[str, Any], prefix: str = "") -> dict[str, float]:
@@ -64,16 +65,45 @@ class RunLog:
             self._trackers.close()
 
 
+def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
+    """Read the events of a log; return them, and how many lines are damaged and were left out.
+
+    The last line, which a killed process may have been writing, does not count as damaged.
+    """
+    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+    events: list[dict[str, Any]] = []
+    damaged = 0
+    for number, line in enumerate(lines, 1):
+        try:
+            event = json.loads(line)
+        except (ValueError, RecursionError):
+            event = None
+        if _is_event(event):
+            events.append(event)
+        elif line.strip() and number < len(lines):
+            damaged += 1
+    return events, damaged
+
+
+def _is_event(event: Any) -> bool:
+    """Return whether this is an event as a run writes it."""
+    if not isinstance(event, dict) or not isinstance(event.get("event"), str) or type(event.get("step")) is not int:
+        return False
+    shapes: dict[str, dict[str, Any]]
+    shapes = {"train": {"stage": str, "loss": (int, float), "terms": dict}, "dev": {"metrics": dict},
+              "guards": {"stage": str}}  # fmt: skip
+    return all(isinstance(event.get(name), kind) for name, kind in shapes.get(event["event"], {}).items())
+
+
 def _cut(path: Path, after_step: int) -> set[Logged]:
     """Remove the events beyond a step from a log, and return them."""
     kept, dropped = [], set()
-    for line in path.read_text(encoding="utf-8").splitlines():
-        try:
-            event = json.loads(line)
-        except json.JSONDecodeError:  # the line a killed process was writing
-            continue
+    events, damaged = read_events(path)
+    if damaged:
+        say(f"{path}: {damaged} damaged {'line is' if damaged == 1 else 'lines are'} left out")
+    for event in events:
         if event["step"] <= after_step:
-            kept.append(line + "\n")
+            kept.append(json.dumps(event) + "\n")
         else:
             dropped.add((event["event"], event["step"]))
     with atomic_file(path) as part:

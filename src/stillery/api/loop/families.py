@@ -1,12 +1,14 @@
 """Generate the table of model families of docs/families.md: `make docs`.
 
-A tiny model of every family is distilled for two steps in every way; what is refused is written down with its reason.
+A tiny model of every family is distilled for two steps in every way, and exported; what is refused is written down
+with its reason.
 """
 
 from __future__ import annotations
 
 import re
 import sys
+import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +25,11 @@ from transformers import (
 )
 
 from stillery.api.loop.distiller import Distiller
+from stillery.deploy.extra import check_installed
+from stillery.deploy.onnx_export import write_onnx
+from stillery.deploy.onnx_model import OnnxModel
 from stillery.errors import UserError
+from stillery.jobs.export_examples import exporting_of
 from stillery.models.family import FAMILIES, kind_of, sizes
 from stillery.models.generator_student import build_generator, generator_sizes
 from stillery.models.importance import measure
@@ -62,6 +68,9 @@ _CONFIGS: dict[str, dict[str, Any]] = {
 _ALSO_ASKED_FOR = ("deberta", "gemma2", "gemma3_text", "gpt_neox", "mbart", "olmo3", "opt", "phi3")
 """Families of transformers that are not supported, with what is said of them."""
 
+_CLOSE = 1e-4
+"""How far apart the logits of a model and of its export may be."""
+
 _CALLED = {
     "bert": "BERT, MiniLM", "deberta-v2": "DeBERTa-v2, v3", "llama": "Llama, SmolLM2, TinyLlama",
     "mt5": "mT5", "qwen2": "Qwen2, Qwen2.5", "t5": "T5, FLAN-T5", "xlm-roberta": "XLM-RoBERTa",
@@ -87,11 +96,17 @@ WAYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Row:
-    """A family, its kind, and for each way the reason why it is refused, or None."""
+    """A family, its kind, and for each way and for its export the reason why it is refused, or None."""
 
     family: str
     kind: str
     refused: tuple[str | None, ...]
+    not_exported: str | None = None
+
+    @property
+    def cells(self) -> tuple[str | None, ...]:
+        """The reasons of all columns."""
+        return (*self.refused, self.not_exported)
 
 
 def tried() -> list[str]:
@@ -100,21 +115,24 @@ def tried() -> list[str]:
 
 
 def row_of(family: str) -> Row:
-    """Distil a tiny model of a family in every way, and note what is refused."""
+    """Distil a tiny model of a family in every way, export it, and note what is refused."""
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         config = AutoConfig.for_model(family, **_common(family) | _CONFIGS.get(family, {}))
         try:
             kind = kind_of(config, family)
         except UserError as error:
-            return Row(family=family, kind="none", refused=(str(error),) * len(WAYS))
+            return Row(family=family, kind="none", refused=(str(error),) * len(WAYS), not_exported=str(error))
         auto: Any = {"encoder": AutoModelForSequenceClassification, "decoder": AutoModelForCausalLM}.get(
             kind, AutoModelForSeq2SeqLM
         )
         tokenizer: Any = None
         model: PreTrainedModel = auto.from_config(config)
         teacher = Loaded(model=model, tokenizer=tokenizer, name=family, missing=frozenset())
-        return Row(family=family, kind=kind, refused=tuple(_refused(way, teacher) for way in WAYS))
+        not_exported = _not_exported(model)
+        return Row(
+            family=family, kind=kind, refused=tuple(_refused(way, teacher) for way in WAYS), not_exported=not_exported
+        )
 
 
 def _common(family: str) -> dict[str, Any]:
@@ -139,6 +157,28 @@ def _refused(way: Way, teacher: Loaded) -> str | None:
         optimiser.zero_grad()
         if not bool(torch.isfinite(found.loss)):
             raise RuntimeError(f"{teacher.name}, {way.method}: the loss is not finite")
+    return None
+
+
+def _not_exported(model: PreTrainedModel) -> str | None:
+    """Export a model and compare its logits with the file's; return why it is refused, or None."""
+    check_installed(write=True)
+    with tempfile.TemporaryDirectory(prefix="stillery-families-") as folder:
+        model.save_pretrained(folder)
+        try:
+            exporting_of(folder)
+            file = Path(folder) / "model.onnx"
+            write_onnx(model, file, folder)
+        except UserError as error:
+            return error.lines[0].removeprefix(f"{folder}: ")
+        model.eval()
+        for tokens in (9, 4):
+            inputs = {name: tensor[:, :tokens] for name, tensor in _batch(model).items() if name != "labels"}
+            with torch.no_grad():
+                apart = (OnnxModel(file, model.config)(**inputs).logits - model(**inputs).logits).abs().max()
+            if not apart < _CLOSE:
+                raise RuntimeError(f"{model.config.model_type}: the logits of its ONNX file are {apart:.2g} apart")
+        model.train()
     return None
 
 
@@ -175,10 +215,11 @@ def table(rows: Sequence[Row]) -> str:
         return f"no ({reasons.index(reason) + 1})"
 
     supported = [row for row in rows if row.kind != "none"]
-    lines = [f"| family | kind | {' | '.join(way.heading for way in WAYS)} |", "|---" * (len(WAYS) + 2) + "|"]
+    headings = [*(way.heading for way in WAYS), "ONNX"]
+    lines = [f"| family | kind | {' | '.join(headings)} |", "|---" * (len(headings) + 2) + "|"]
     for row in supported:
         called = f" ({_CALLED[row.family]})" if row.family in _CALLED else ""
-        lines.append(f"| `{row.family}`{called} | {row.kind} | {' | '.join(map(cell, row.refused))} |")
+        lines.append(f"| `{row.family}`{called} | {row.kind} | {' | '.join(map(cell, row.cells))} |")
     lines += ["", *(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))]
     others = [f"`{row.family}`" for row in rows if row.kind == "none"]
     if others:

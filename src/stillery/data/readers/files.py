@@ -12,7 +12,7 @@ from stillery.data.readers.binary import refuse_binary
 from stillery.data.readers.conll import read_conll
 from stillery.data.readers.delimited import read_delimited
 from stillery.data.readers.encodings import check_encoding, refuse_utf8
-from stillery.data.readers.formats import SUFFIXES, WRITTEN, broken, format_of
+from stillery.data.readers.formats import SUFFIXES, WRITTEN, broken, format_of, refuse_bomb
 from stillery.data.readers.jsonlines import read_json_lines
 from stillery.data.readers.parquet import read_parquet
 from stillery.data.readers.plain_text import read_lines
@@ -22,6 +22,7 @@ from stillery.data.readers.writer import Writer, write_rows
 from stillery.errors import UserError
 from stillery.lines import listed
 from stillery.near_names import missing_file
+from stillery.small_files import check_regular
 
 __all__ = ["SUFFIXES", "WRITTEN", "Writer", "read_batches", "write_rows"]
 
@@ -41,10 +42,13 @@ def read_batches(
             raise UserError(f"{path}: a folder where a file is needed; name one of the files in it")
         if not path.exists():
             raise missing_file(path)
+        check_regular(path)
         kind = format_of(path)
         path.open("rb").close()
     except OSError as error:
         raise broken(path, 0, error) from None
+    if path.name.lower().endswith(".gz"):
+        refuse_bomb(path)
     if kind in ("parquet", "xlsx"):
         if encoding is not None:
             raise UserError(f"{path.name}: --encoding is for text files; this one says itself how text is written")

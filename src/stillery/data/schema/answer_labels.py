@@ -25,7 +25,7 @@ from stillery.data.schema.labels import (
     refuse_joined,
 )
 from stillery.data.schema.multi_labels import has_lists, label_sets, refuse_lists, sets_of_columns
-from stillery.data.schema.roles import TEXT, TEXT_PAIR, Role, Schema
+from stillery.data.schema.roles import QUERY, TEXT, TEXT_PAIR, Role, Schema
 from stillery.data.schema.table import Table
 from stillery.data.schema.values import holds_lists, plain_column, scalar_column
 from stillery.errors import ErrorList, UserError
@@ -40,6 +40,8 @@ PARTNERS = (
     # QNLI: the question comes first, although `sentence` alone would be the text.
     ("question", "sentence"),
     ("question", "answer"),
+    ("query", "document"),
+    ("query", "passage"),
     ("text", "text_pair"),
     ("text1", "text2"),
     ("text_a", "text_b"),
@@ -63,28 +65,33 @@ def classification(
     text: str | None = None,
     text_pair: str | None = None,
     label: str | None = None,
+    query: str | None = None,
     labels: Labels | None = None,
     regression: bool | None = None,
     multi_label: bool | None = None,
     label_separator: str | None = None,
+    max_classes: int | None = None,
     label_map: Mapping[str, str] | None = None,
     encoding: str | None = None,
     skip_empty: bool = False,
 ) -> Schema:
     """Return the schema of files of labelled texts: column names, a model's `labels`, ...; None is inferred.
 
-    The parameters correspond to the command line options for such files.
+    The parameters correspond to the command line options for such files. With a `query`, labels that are numbers are
+    grades of relevance, which is to say scores.
     """
     return Schema(
         inputs=(TEXT, TEXT_PAIR),
         answer=LabelAnswers(
-            labels=labels, regression=regression, multi=multi_label, separator=label_separator, renamed=label_map or {}
+            labels=labels, regression=regression, multi=multi_label, separator=label_separator,
+            renamed=label_map or {}, max_classes=max_classes, grades=query is not None,
         ),
+        beside=() if query is None else (QUERY,),
         partners=PARTNERS,
-        asked={"text": text, "text_pair": text_pair, "label": label},
+        asked={"text": text, "text_pair": text_pair, "label": label, "query": query},
         encoding=encoding,
         skip_empty=skip_empty,
-    )
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +99,8 @@ class LabelAnswers:
     """Label answers, kept as written in the file until the classes are known.
 
     `labels` are the classes to encode with; None infers them with `regression`, `multi` and its `separator`. `renamed`
-    maps names in files to names of classes.
+    maps names in files to names of classes. `max_classes` is how many are inferred before it is an error. With
+    `grades`, whole numbers are scores too.
     """
 
     labels: Labels | None = None
@@ -100,6 +108,8 @@ class LabelAnswers:
     multi: bool | None = None
     separator: str | None = None
     renamed: Mapping[str, str] = field(default_factory=dict)
+    max_classes: int | None = None
+    grades: bool = False
 
     role: ClassVar[Role] = LABEL
     plural: ClassVar[str] = "labels"
@@ -190,7 +200,7 @@ class LabelAnswers:
             raise UserError(f"{where}: a text has several labels here, which cannot be scores; leave --regression out")
         values = self._values(tables, rows)
         if not flags:
-            found = infer(values, where, self.regression, several or self.multi)
+            found = infer(values, where, self.regression, several or self.multi, self.max_classes, grades=self.grades)
             if self.multi and self.separator is None:
                 refuse_joined(found.names, where, _OTHER_SEPARATOR)
             self._refuse_unused(found, tables)

@@ -44,7 +44,7 @@ def find(names: Sequence[str], where: str, schema: Schema, *, need: bool = True,
     answer = schema.answer.role
     of_inputs, of_answer = ErrorList(), ErrorList()
     found: dict[str, str] = {}
-    for role in schema.inputs:
+    for role in schema.read:
         with of_inputs.catch():
             found |= present.asked(role, schema.asked.get(role.name))
     flags: tuple[str, ...] = ()
@@ -54,6 +54,7 @@ def find(names: Sequence[str], where: str, schema: Schema, *, need: bool = True,
             found |= {} if flags else present.asked(answer, schema.asked.get(answer.name), need)
     with of_inputs.catch():
         _refuse_twice(where, [role for role in (*schema.inputs, answer) if role.name in found], found)
+        _refuse_twice(where, [role for role in (*schema.beside, answer) if role.name in found], found)
     if not of_inputs.lines:
         with of_inputs.catch():
             found = _usual_inputs(present, schema, found) | found
@@ -65,8 +66,9 @@ def find(names: Sequence[str], where: str, schema: Schema, *, need: bool = True,
     for line in of_answer.lines:
         of_inputs.add(line)
     of_inputs.raise_any()
-    order = [role.name for role in (*schema.inputs, answer) if role.name in found]
-    return Columns(names={name: found[name] for name in order}, id=present.first(ID), flags=flags)
+    beside = [found[role.name] for role in schema.beside if role.name in found]
+    order = [role.name for role in (*schema.read, answer) if role.name in found]
+    return Columns(names={name: found[name] for name in order}, id=present.first(ID, beside), flags=flags)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +105,8 @@ class _Present:
 
 def _usual_inputs(present: _Present, schema: Schema, found: Mapping[str, str]) -> dict[str, str]:
     """The input columns by their usual names, unless the first input is named by the user."""
-    roles, taken = schema.inputs, set(found.values())
+    roles, beside = schema.inputs, {role.name for role in schema.beside}
+    taken = {column for name, column in found.items() if name not in beside}
     if roles[0].name in found:
         return {}
     for names in schema.partners:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stillery.data.schema.labels import Labels
-from stillery.data.schema.roles import ANSWERS
+from stillery.data.schema.roles import ANSWERS, QUERY
 from stillery.data.schema.splits import cut, text_keys
 from stillery.data.schema.values import holds_lists
 
@@ -33,7 +33,9 @@ class Examples:
 
     Classification has the columns `text` and optionally `text_pair`; generation has `source`, optionally `target` and,
     if there are several correct texts, `references`, the first of which is the target; token classification has the
-    list columns `tokens` and optionally `tags`. Columns are large strings or lists of them; their order matters.
+    list columns `tokens` and optionally `tags`. Beside
+    the inputs, `query` names the query whose documents are ranked. Columns are large strings or lists of them; their
+    order matters.
     `source` describes the origin of the examples.
     """
 
@@ -67,12 +69,18 @@ class Examples:
     @property
     def inputs(self) -> dict[str, pa.Array]:
         """The input columns of a model."""
-        return {name: column for name, column in self.columns.items() if name not in ANSWERS}
+        return {name: column for name, column in self.columns.items() if name not in ANSWERS and name != QUERY.name}
+
+    @property
+    def kept_together(self) -> list[pa.Array]:
+        """The columns whose equal rows are never in two splits: the query, or without one the inputs."""
+        return [self.columns[QUERY.name]] if QUERY.name in self.columns else list(self.inputs.values())
 
     @cached_property
     def text_fingerprint(self) -> str:
         """The sha256 of everything tokens depend on: inputs and targets, not ids, labels, references and tags."""
-        names = [name for name, column in self.columns.items() if name in self.inputs or not holds_lists(column.type)]
+        named = {name: column for name, column in self.columns.items() if name != QUERY.name}
+        names = [name for name, column in named.items() if name in self.inputs or not holds_lists(column.type)]
         digest = hashlib.sha256()
         _hash_named(digest, {name: self.columns[name] for name in names})
         return digest.hexdigest()
@@ -122,8 +130,8 @@ def columns_of(**columns: pa.Array | None) -> dict[str, pa.Array]:
 
 
 def split(examples: Examples, shares: Sequence[float] = SHARES, seed: int = 0) -> tuple[Examples, ...]:
-    """Split examples as a function of their inputs and the seed; the same input is never in two splits."""
-    keys = text_keys(list(examples.inputs.values()), seed)
+    """Split examples as a function of their inputs and the seed; an input, or a query, is never in two splits."""
+    keys = text_keys(examples.kept_together, seed)
     return tuple(examples.take(rows) for rows in cut(keys, shares, examples.source))
 
 

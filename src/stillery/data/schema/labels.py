@@ -21,9 +21,21 @@ from stillery.lines import listed
 if TYPE_CHECKING:
     from transformers import PretrainedConfig
 
-__all__ = ["SEPARATOR", "Labels", "encode", "infer", "label_name", "missing_label", "refuse_constant", "refuse_joined"]
+__all__ = [
+    "LARGEST_COUNT",
+    "SEPARATOR",
+    "Labels",
+    "encode",
+    "infer",
+    "label_name",
+    "missing_label",
+    "refuse_constant",
+    "refuse_joined",
+]
 
 MOST_CLASSES = 1000
+LARGEST_COUNT = 100_000
+"""More classes are not read back from a config.json, which may come from somebody else."""
 LARGEST = float(np.finfo(np.float32).max)
 FEW_ROWS = 20
 LONGEST_NAME = 200
@@ -109,21 +121,31 @@ class Labels:
         return cls(names=tuple(names[index] for index in sorted(names)), multi=multi)
 
 
-def infer(values: Sequence[Any], where: str, regression: bool | None = None, multi: bool | None = None) -> Labels:
+def infer(
+    values: Sequence[Any],
+    where: str,
+    regression: bool | None = None,
+    multi: bool | None = None,
+    max_classes: int | None = None,
+    *,
+    grades: bool = False,
+) -> Labels:
     """Infer the label space of a training set: scores if most values are numbers and some are not integers.
 
-    With `multi`, each value is a set of names. With None, a name that looks like several joined ones is an error.
+    With `grades`, integers are scores too. With `multi`, each value is a set of names. With None, a name that looks
+    like several joined ones is an error. More than `max_classes` names are an error; with None more than 1,000, and
+    fewer than two rows for each.
     """
     values = _python(values)
     if multi:
-        labels = Labels(names=_names_of_sets(values, where), multi=True)
+        labels = Labels(names=_names_of_sets(values, where, max_classes), multi=True)
         refuse_constant(values, labels, where)
         return labels
     if regression is None:
         numbers = [number for number in map(_number, values) if number is not None]
         whole = all(number.is_integer() for number in numbers) and not any(map(_is_infinite, values))
-        regression = 2 * len(numbers) > len(values) and not whole
-    labels = Labels(regression=True) if regression else Labels(names=_names(values, where))
+        regression = 2 * len(numbers) > len(values) and (grades or not whole)
+    labels = Labels(regression=True) if regression else Labels(names=_names(values, where, max_classes))
     if multi is None and not labels.regression:
         refuse_joined(labels.names, where, JOINED)
     refuse_constant(values, labels, where)
@@ -266,32 +288,41 @@ def _is_infinite(value: Any) -> bool:
     return isinstance(value, float) and math.isinf(value)
 
 
-def _names(values: Sequence[Any], where: str) -> tuple[str, ...]:
+def _names(values: Sequence[Any], where: str, most: int | None) -> tuple[str, ...]:
     names = {name for name in map(label_name, values) if name is not None}
     if any(len(name) > LONGEST_NAME for name in names):
         long = [row for row, value in enumerate(values, start=1) if len(label_name(value) or "") > LONGEST_NAME]
         raise UserError(
             f"{at_rows(where, long)}: a label of more than {LONGEST_NAME} characters; is it the right column? (--label)"
         )
-    if len(names) > MOST_CLASSES or (len(values) >= FEW_ROWS and 2 * len(names) > len(values)):
-        cure = "say --regression if they are scores" if all(map(INTEGER.fullmatch, names)) else "is it the right one?"
+    if _too_many(len(names), most, 2 * len(names) > len(values) >= FEW_ROWS):
+        cure = "say --regression if they are scores, " if all(map(INTEGER.fullmatch, names)) else ""
         raise UserError(
-            f"{where}: the label column holds {len(names)} different values in {len(values)} rows; {cure}, "
-            "or choose another column with --label"
+            f"{where}: the label column holds {len(names)} different values in {len(values)} rows; {cure}choose "
+            f"another column with --label{_cure_of_many(len(names))}"
         )
     return _in_order(names)
 
 
-def _names_of_sets(sets: Sequence[Sequence[str] | None], where: str) -> tuple[str, ...]:
+def _names_of_sets(sets: Sequence[Sequence[str] | None], where: str, most: int | None) -> tuple[str, ...]:
     names = {name for some in sets for name in some or ()}
     if not names:
         raise UserError(f"{where}: no row has a label; choose another column with --label")
-    if len(names) > MOST_CLASSES or (len(sets) >= FEW_ROWS and len(names) > len(sets)):
+    if _too_many(len(names), most, len(names) > len(sets) >= FEW_ROWS):
         raise UserError(
-            f"{where}: the label column holds {len(names)} different labels in {len(sets)} rows; is it the right one "
-            "(--label), and the right separator (--label-separator)?"
+            f"{where}: the label column holds {len(names)} different labels in {len(sets)} rows; choose "
+            f"another column with --label, another --label-separator{_cure_of_many(len(names))}"
         )
     return _in_order(names)
+
+
+def _too_many(names: int, most: int | None, few_rows: bool) -> bool:
+    """Return whether a column probably is no label; a user who says how many classes there may be knows that it is."""
+    return names > most if most is not None else names > MOST_CLASSES or few_rows
+
+
+def _cure_of_many(names: int) -> str:
+    return f", or say --max-classes {names} if they are the classes" if names <= LARGEST_COUNT else ""
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:

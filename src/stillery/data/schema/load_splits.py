@@ -190,7 +190,7 @@ def _pieces(
     if names:
         left = kept["train"]
         whole = train if left is None else train.take(left)
-        rows = cut(text_keys(list(whole.inputs.values())), shares, train.source)
+        rows = cut(text_keys(whole.kept_together), shares, train.source)
         rows = rows if left is None else tuple(left[some] for some in rows)
         pieces |= {split: ("train", some) for split, some in zip(names, rows, strict=True)}
         sizes = ", ".join(f"{len(some)} {split}" for split, some in zip(names, rows, strict=True))

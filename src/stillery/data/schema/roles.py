@@ -10,16 +10,16 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from stillery.data.schema.values import empty_rows, text_column
+from stillery.data.schema.values import empty_rows, name_column, text_column
 
 if TYPE_CHECKING:
     from stillery.data.schema.answer import Answer
     from stillery.data.schema.columns import Columns
 
-__all__ = ["ANSWERS", "ID", "SOURCE", "TEXT", "TEXT_PAIR", "Role", "Schema"]
+__all__ = ["ANSWERS", "ID", "QUERY", "SOURCE", "TEXT", "TEXT_PAIR", "Role", "Schema"]
 
 ANSWERS = frozenset({"target", "references", "tags"})
-"""The columns of examples that hold answers; all others are model inputs."""
+"""The columns of examples that hold answers; all others but the query are model inputs."""
 
 Read = Callable[[pa.RecordBatch, str, str, int, str], pa.Array]
 """A function that reads a column of a batch, given its name, the file, the number of rows already read, the option."""
@@ -73,11 +73,13 @@ class Schema:
     `partners` are usual combinations of names for all inputs; `asked` has column names by role. A named column is used
     alone: with a named text there is no second text unless it is named too. `encoding` is that of text files, by
     default UTF-8; with `skip_empty`, rows without an input or an answer are skipped. `prepare` transforms each batch of
-    a file before its columns are assigned, given whether an answer is needed.
+    a file before its columns are assigned, given whether an answer is needed. `beside` are columns that no model reads;
+    they are read only where they are named, and may be those of an input too.
     """
 
     inputs: tuple[Role, ...]
     answer: Answer
+    beside: tuple[Role, ...] = ()
     partners: Sequence[Sequence[str]] = ()
     asked: Mapping[str, str | None] = field(default_factory=dict)
     encoding: str | None = None
@@ -88,10 +90,15 @@ class Schema:
         """Apply `prepare` to a batch of rows; `before` is the number of rows already read."""
         return batch if self.prepare is None else self.prepare(self, batch, where, before, need)
 
+    @property
+    def read(self) -> tuple[Role, ...]:
+        """The roles of all columns that are read, but for the answer's."""
+        return (*self.inputs, *self.beside)
+
     def like(self, found: Columns) -> Schema:
         """A copy of the schema for other files, which must have the same columns."""
         answer = self.answer.role.name
-        names: dict[str, str | None] = {role.name: found.get(role.name) for role in self.inputs}
+        names: dict[str, str | None] = {role.name: found.get(role.name) for role in self.read}
         names[answer] = ",".join(found.flags) or found.get(answer) or self.asked.get(answer)
         return replace(self, asked=names)
 
@@ -106,6 +113,7 @@ TEXT = Role(
     word="text",
 )
 TEXT_PAIR = Role(name="text_pair", option="--text-pair", word="text", title="second text", required=False)
+QUERY = Role(name="query", option="--query", word="query", read=name_column, required=False)
 SOURCE = Role(
     name="source",
     option="--source",

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from stillery.errors import UserError
 
-__all__ = ["draw_samples", "flip_labels"]
+__all__ = ["draw_groups", "draw_samples", "flip_labels"]
 
 
 def draw_samples(examples: int, samples: int, seed: int = 0) -> NDArray[np.int64]:
@@ -26,6 +26,20 @@ def draw_samples(examples: int, samples: int, seed: int = 0) -> NDArray[np.int64
         )
     order = np.random.default_rng([seed, 0x5A3B1E]).permutation(examples)
     return np.sort(order[:samples]).astype(np.int64)
+
+
+def draw_groups(groups: NDArray[np.int64], samples: int, seed: int = 0) -> NDArray[np.int64]:
+    """Draw whole groups of examples until they have `samples` or more; return the indices of the examples, ascending.
+
+    Args:
+        groups: the group of each example, from 0 on `[n]`.
+        samples: the least number of examples.
+        seed: a pure function of it and the other arguments.
+    """
+    sizes = np.bincount(groups)
+    order = np.random.default_rng([seed, 0x5A3B1E]).permutation(len(sizes))
+    enough = int(np.searchsorted(np.cumsum(sizes[order]), samples)) + 1
+    return np.flatnonzero(np.isin(groups, order[:enough])).astype(np.int64)
 
 
 def flip_labels(

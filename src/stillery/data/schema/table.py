@@ -107,11 +107,11 @@ def read_table(path: Path, schema: Schema, *, need: bool, look: bool = True, ans
     for line in bad.lines():
         errors.add(line)
     unread = np.array(sorted(bad.positions), dtype=np.int64) - 1
-    empty = {role.name: role.empty(table.inputs[role.name]) for role in schema.inputs if role.name in table.inputs}
+    empty = {role.name: role.empty(table.inputs[role.name]) for role in schema.read if role.name in table.inputs}
     dropped = _dropped(table, schema, empty, answered) if schema.skip_empty else unread
     if len(dropped) == len(table.ids) and not errors.lines:
         raise UserError(f"{path}: every row is empty; is it the right column? ({schema.inputs[0].option})")
-    for role in schema.inputs:
+    for role in schema.read:
         with errors.catch():
             if role.name in empty:
                 refuse_empty(role, np.setdiff1d(empty[role.name], dropped).tolist(), table.columns, table.where)
@@ -138,8 +138,8 @@ def _streamed(path: Path, schema: Schema, bad: RowErrors, *, need: bool, look: b
         batch = schema.prepared(read, where, rows, need and look)
         if columns is None:
             columns = find(batch.schema.names, where, schema, need=need, look=look)
-            kept = {role.name: [] for role in schema.inputs if columns.get(role.name) is not None}
-        for role in schema.inputs:
+            kept = {role.name: [] for role in schema.read if columns.get(role.name) is not None}
+        for role in schema.read:
             if role.name in kept:
                 kept[role.name].append(role.read(batch, columns[role.name], where, rows, role.option))
         if columns.id is not None:
@@ -243,7 +243,7 @@ def _refuse_other_columns(tables: Sequence[Table], schema: Schema) -> None:
 
 def _in_words(columns: Columns, schema: Schema) -> str:
     """A description of the relevant columns of a file."""
-    titles = {role.name: role.title for role in (*schema.inputs, schema.answer.role)}
+    titles = {role.name: role.title for role in (*schema.read, schema.answer.role)}
     said = [f"{titles[role]} {name!r}" for role, name in columns.names.items()]
     said += [f"id {columns.id!r}"] if columns.id is not None else []
     return ", ".join([*said, *(f"{schema.answer.role.title} {name!r}" for name in columns.flags)])

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from stillery.data.readers.row_numbers import INVISIBLE, NESTED, at
+from stillery.data.schema.labels import label_name
 from stillery.errors import UserError
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "empty_rows",
     "holds_lists",
     "list_column",
+    "name_column",
     "plain_column",
     "refuse_nested",
     "scalar_column",
@@ -69,6 +71,12 @@ def scalar_column(batch: pa.RecordBatch, name: str, where: str, before: int, use
         column = _decoded(column, name, where, before)
     values: list[Any] = column.to_pylist()
     return values
+
+
+def name_column(batch: pa.RecordBatch, name: str, where: str, before: int, option: str) -> pa.Array:
+    """Read one column of a batch as large strings; whole numbers are names too."""
+    names = [label_name(value) for value in scalar_column(batch, name, where, before, f"query; choose with {option}")]
+    return pa.array(names, type=pa.large_string())
 
 
 def plain_column(batch: pa.RecordBatch, name: str) -> pa.Array:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from stillery.jobs.config.run_file import ask
 from stillery.jobs.config.settings import Distill
 from stillery.jobs.kinds.find import kind_of_model
 from stillery.models.load_model import load_tokenizer, read_config
+from stillery.train.log import read_events
 
 __all__ = ["OWN", "LastStage", "Texts", "last_stage", "probe_after", "source_of", "texts_of"]
 
@@ -69,15 +69,11 @@ def texts_of(run: FinishedRun) -> Texts | None:
 
 def last_stage(folder: Path) -> LastStage:
     """Read the losses of a run's last stage from its log, by step since the stage began."""
-    found: list[tuple[str, int, float]] = []
     try:
-        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        events, _ = read_events(folder / "log.jsonl")
     except OSError:
         return LastStage(begins=0, losses=[])
-    for line in lines:
-        event = json.loads(line)
-        if event.get("event") == "train":
-            found.append((event["stage"], event["step"], event["loss"]))
+    found = [(event["stage"], event["step"], event["loss"]) for event in events if event["event"] == "train"]
     last = [(step, loss) for stage, step, loss in found if stage == found[-1][0]]
     # The first step of a stage is always logged.
     begins = last[0][0] - 1 if last else 0

@@ -13,10 +13,10 @@ from stillery.errors import ErrorList, UserError, nearest
 from stillery.evaluation import paired
 from stillery.evaluation.measures import Measure
 from stillery.evaluation.recorded import measures
-from stillery.jobs.comparison.models import Model, named, read_run, run_folder, teacher_of
+from stillery.jobs.comparison.models import Model, is_export, named, read_run, run_folder, teacher_of
 from stillery.jobs.comparison.result import Comparison, Difference
 
-__all__ = ["compare_models", "compare_runs", "teachers_of", "with_teachers"]
+__all__ = ["compare_models", "compare_runs", "place_of", "teachers_of", "with_teachers"]
 
 _ROUNDED = 0.01
 """Tolerance for the rounding of scores in metrics.json."""
@@ -25,12 +25,19 @@ _ROUNDED = 0.01
 def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: str | None = None) -> Comparison:
     """Compare finished runs, and their teachers, from the files in their folders; no model is loaded.
 
+    With exports among them, all are loaded and scored on the examples of the first run (`comparison.exports`).
+
     Args:
-        places: run folders.
+        places: run folders, and exports.
         baseline: the model that the others are compared with: a run folder, or the name of a row. By default the first
             student.
         metric: one of the metrics of the runs; by default the first, which is the official one of a named task.
     """
+    if any(is_export(place) for place in [*places, *([] if baseline is None else [baseline])]):
+        # Loads torch, which runs are compared without.
+        from stillery.jobs.comparison.exports import compare_exports
+
+        return compare_exports(places, baseline=baseline, metric=metric)
     errors = ErrorList()
     runs: list[Model] = []
     for place in [*places, *_more(baseline, places)]:
@@ -42,7 +49,7 @@ def compare_runs(places: Sequence[str], *, baseline: str | None = None, metric: 
     models = named(with_teachers(runs))
     if len(models) < 2:
         raise UserError(f"{places[0]} is one run, without a teacher scored beside it: name another run to compare")
-    return compare_models(models, baseline=_place(baseline, models), metric=metric)
+    return compare_models(models, baseline=None if baseline is None else place_of(baseline, models), metric=metric)
 
 
 def compare_models(models: Sequence[Model], *, baseline: int | None = None, metric: str | None = None) -> Comparison:
@@ -63,7 +70,7 @@ def compare_models(models: Sequence[Model], *, baseline: int | None = None, metr
     if found:
         ours = dict(zip((one.folder for one in scored), found, strict=True))
         others = [one for one in scored if one is not models[place]]
-        apart = paired.differences([ours[one.folder] for one in others], ours[base.folder], len(ids))
+        apart = paired.differences([ours[one.folder] for one in others], ours[base.folder], len(base.recorded.units))
         differences = [
             Difference(model=one.name, value=_4(value), interval=_pair(between))
             for one, (value, between) in zip(others, apart, strict=True)
@@ -123,10 +130,8 @@ def _more(baseline: str | None, places: Sequence[str]) -> list[str]:
     return [folder] if folder not in [str(Path(place).expanduser().resolve()) for place in places] else []
 
 
-def _place(baseline: str | None, models: Sequence[Model]) -> int | None:
+def place_of(baseline: str, models: Sequence[Model]) -> int:
     """Return the index of the model given by the name of its row, or by a folder."""
-    if baseline is None:
-        return None
     names = [one.name for one in models]
     if baseline in names:
         return names.index(baseline)
@@ -181,6 +186,10 @@ def _apart(one: Model, other: Model) -> str | None:
         return None if same else f"{both} were scored by their agreement with different teachers; {cure}"
     if not _same(ours.right, theirs.right):
         return f"{both} were scored with different labels for the same rows of {one.scored_on}; {cure}"
+    if (ours.ranking is None) != (theirs.ranking is None):
+        return f"{both} cannot be compared: only one of them was scored with --query; {cure}"
+    if ours.ranking is not None and theirs.ranking is not None and not ours.ranking.query.equals(theirs.ranking.query):
+        return f"{both} were scored with different queries for the same rows of {one.scored_on}; {cure}"
     if ours.read is not None and not _same(ours.read, theirs.read):
         return f"{both} were scored on different texts under the same ids of {one.scored_on}; {cure}"
     return None
@@ -218,7 +227,7 @@ def _measures(models: Sequence[Model], base: Model, metric: str) -> list[Measure
     possible = measures([one.recorded for one in models], metric, classes)
     wrong: list[str] = []
     for some in possible:
-        values = [paired.value(measure, len(base.recorded)) for measure in some]
+        values = [paired.value(measure, len(base.recorded.units)) for measure in some]
         wrong = [
             f"{one.folder}: metrics.json says {metric} {one.scores['metrics'][metric]:.2f}, and predictions.parquet "
             f"comes to {value:.2f}: they are not of one scoring; copy the run again"
@@ -237,8 +246,9 @@ def _with_interval(model: Model, metric: str, measure: Measure | None) -> Model:
     intervals = model.scores["intervals"]
     if measure is None or metric in intervals:
         return model
-    examples = len(model.recorded)
-    if metric == "accuracy" and model.recorded.does != "tags words":
+    recorded = model.recorded
+    examples = len(recorded.units)
+    if metric == "accuracy" and recorded.does != "tags words" and recorded.ranking is None:
         between = paired.wilson(round(paired.value(measure, examples) * examples / 100), examples)
     else:
         between = paired.interval(measure, examples)

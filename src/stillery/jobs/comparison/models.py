@@ -12,10 +12,10 @@ from stillery.errors import UserError
 from stillery.evaluation.recorded import Recorded, read_predictions
 from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.run_folder import read_metrics
-from stillery.models.model_folder import model_in, run_in
+from stillery.models.model_folder import is_onnx, model_in, run_in
 from stillery.models.stack_layout import GENERATORS
 
-__all__ = ["Model", "how", "named", "read_run", "run_around", "run_folder", "teacher_of", "train_seconds"]
+__all__ = ["Model", "how", "is_export", "named", "read_run", "run_around", "run_folder", "teacher_of", "train_seconds"]
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -52,6 +52,12 @@ class Model:
         """A description of the examples that it was scored on."""
         split = _split(self.scores)
         return f"{self.scores['task']}{f' ({split})' if split else ''}"
+
+
+def is_export(place: str) -> bool:
+    """Return whether this is a folder of `stillery export`, or an ONNX file in one."""
+    path = Path(place).expanduser()
+    return is_onnx(path) or (path.suffix == ".onnx" and is_onnx(path.parent))
 
 
 def run_folder(place: str) -> Path:

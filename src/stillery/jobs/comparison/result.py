@@ -9,6 +9,7 @@ from io import StringIO
 from typing import Any
 
 from stillery.evaluation.table import cells, heads, notes, table
+from stillery.lines import markdown_text
 
 __all__ = ["Comparison", "Difference"]
 
@@ -148,8 +149,8 @@ class Comparison:
         differs = f"minus {self.baseline}"
         names = [*heads(self._named()), differs]
         lines = [names, ["---", *["---:"] * (len(names) - 1)], *self._with_differences()]
-        text = ["| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines]
-        return "\n".join([*text, "", notes(self.rows), *self.summary]) + "\n"
+        text = ["| " + " | ".join(markdown_text(cell).replace("|", "\\|") for cell in line) + " |" for line in lines]
+        return "\n".join([*text, "", notes(self.rows), *map(markdown_text, self.summary)]) + "\n"
 
     def __repr__(self) -> str:
         return self.text()

@@ -35,7 +35,7 @@ from stillery.models.model_folder import model_folder
 from stillery.progress import say
 from stillery.setting import Named, option_name
 
-__all__ = ["Several", "compare_scored", "refuse_for_several"]
+__all__ = ["Several", "compare_scored", "refuse_for_several", "scored_models"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +88,11 @@ class _Ready:
 
 def compare_scored(asked: Several) -> Comparison:
     """Score models on the same examples, and compare them with the first one."""
+    return compare_models(scored_models(asked), baseline=0 if asked.against is None else 1)
+
+
+def scored_models(asked: Several) -> list[Model]:
+    """Score models on the same examples; the teacher comes first."""
     ready = _ready(asked)
     scored, readers = ready.scoring.scored, ready.readers
     for note in dict.fromkeys([*ready.scoring.notes, *(note for one in readers for note in one.encoding.notes)]):
@@ -115,7 +120,7 @@ def compare_scored(asked: Several) -> Comparison:
     ]
     if teacher is not None:
         models = [models[-1], *models[:-1]]
-    return compare_models(named(models), baseline=0 if teacher is None else 1)
+    return named(models)
 
 
 def _ready(asked: Several) -> _Ready:
@@ -137,11 +142,13 @@ def _ready(asked: Several) -> _Ready:
     kind = kind_of_model(everything[0][0], inputs.data)
     refuse(kind, (inputs.data, inputs.generation, inputs.search), errors)
     loaded: list[Loaded] = []
-    for name, _ in everything:
+    for name, own in everything:
         with errors.catch():
-            loaded.append(load_to_score(kind, name))
+            loaded.append(load_to_score(kind, name, own.data))
     errors.raise_any()
     scoring = kind.read_to_score(inputs, loaded[0], asked.split)
+    if scoring.needs_teacher is not None and asked.against is None:
+        raise UserError(scoring.needs_teacher)
     if asked.metric is not None:
         check_metric(kind, scoring.scored)
     encodings = kind.readers(scoring, [(one, own) for one, (_, own) in zip(loaded, everything, strict=True)])

@@ -5,10 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from stillery.atomic import atomic_file
+from stillery.data.readers.formats import format_of
 from stillery.data.readers.writer import write_rows
 from stillery.errors import UserError
 from stillery.jobs.comparison.result import Comparison
 from stillery.jobs.output_paths import check_file
+from stillery.lines import sheet_cell
 
 __all__ = ["check_table", "write_table"]
 
@@ -26,7 +28,9 @@ def write_table(path: Path, found: Comparison) -> None:
     if not _is_markdown(path):
         rows = found.records()
         with write_rows(path, list(rows[0])) as writer:
-            writer.write({name: [row[name] for row in rows] for name in rows[0]})
+            # JSON and Parquet are for programs, which run no formulas.
+            cell = sheet_cell if format_of(path) in ("csv", "tsv") else lambda value: value
+            writer.write({name: [cell(row[name]) for row in rows] for name in rows[0]})
         return
     try:
         with atomic_file(path) as part:

@@ -11,6 +11,7 @@ from typing import Any
 
 import tomli_w
 
+from stillery import small_files
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.presets import preset
 from stillery.jobs.config.run_paths import ELSEWHERE, MACHINE, machine_paths, read_paths, written_paths
@@ -257,7 +258,7 @@ def read_toml(path: Path, beside: Path | None = None) -> dict[str, Any]:
     A copy of a run file is read as if it lay `beside` the original.
     """
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = small_files.read_toml(path)
     except FileNotFoundError:
         raise missing_file(path) from None
     except IsADirectoryError:
@@ -268,7 +269,7 @@ def read_toml(path: Path, beside: Path | None = None) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read ({error.strerror or error})") from None
     except UnicodeDecodeError:
         raise UserError(f"{path}: not UTF-8 text; save the file as UTF-8") from None
-    except tomllib.TOMLDecodeError as error:
+    except ValueError as error:
         raise UserError(f"{path}: not a TOML file: {error}") from None
     return read_paths(values, beside or path)
 

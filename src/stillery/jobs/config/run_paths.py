@@ -12,13 +12,13 @@ the file's folder is resolved there, and everything else is treated as if it wer
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from stillery.errors import UserError
 from stillery.models.option_words import STARTS
+from stillery.small_files import read_toml
 
 __all__ = [
     "ELSEWHERE",
@@ -88,11 +88,12 @@ def _from_machine(values: Mapping[str, Any], names: Any, file: Path) -> tuple[di
 
 def _machine_file(path: Path) -> dict[str, str]:
     try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
+        values = read_toml(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read ({error}); remove it, and name the paths again") from None
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{path}: cannot be read ({reason}); remove it, and name the paths again") from None
     return {name: value for name, value in values.items() if isinstance(value, str)}
 
 

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 
 from stillery.errors import ErrorList, UserError
 from stillery.jobs.config.other_names import not_a_setting
-from stillery.models.option_words import DEFAULT_STARTS, HEADS, LAYER_CHOICES, PROJECTORS, REUSES
+from stillery.models.option_words import DEFAULT_STARTS, HEADS, LAYER_CHOICES, POOLINGS, PROJECTORS, REUSES
 from stillery.setting import Named, Panel, make, setting
 from stillery.train.settings import Storing, Training
 from stillery.words import method_words, read_along, words
@@ -55,6 +55,11 @@ class DataSettings:
     label: str | None = setting(
         None, "Column with the label, several 0/1 columns: A,B,C, or lists of tags.  [default: found by name]"
     )
+    query: str | None = setting(
+        None,
+        "Column with the query, as text or id: ranks the documents of each by nDCG@10, MRR and MAP; numeric labels are "
+        "then grades, and a query is never divided between splits.",
+    )
     regression: bool | None = setting(
         None, "Labels are numbers to predict, not classes.  [default: found from the labels]"
     )
@@ -62,12 +67,20 @@ class DataSettings:
         None, "A text may have several labels, separated in its cell.  [default: if labels are lists or 0/1 columns]"
     )
     label_separator: str | None = setting(None, "Separator of the labels of a text.  [default: |]")
+    max_classes: int | None = setting(
+        None, "Most classes a label column may have.  [default: 1000, with two rows for each]", least=2, most=100_000
+    )
     label_map: str | None = setting(
         None, "Map the data's labels to the model's: 0=neg,1=pos.  [default: by the same names]"
     )
     encoding: str | None = setting(None, "Encoding of text files, such as latin-1 or utf-16.  [default: UTF-8]")
     skip_empty: bool = setting(False, "Leave out rows with no text or no label, which are errors otherwise.")
     unlabelled: bool = setting(False, "Distil on texts alone: no labels of the training split are needed or read.")
+    pooling: str | None = setting(
+        None,
+        "How a plain encoder embeds texts, from the states of their tokens.  [default: as its folder says, else mean]",
+        choices=POOLINGS,
+    )
     max_length: int = setting(128, "Tokens per example; longer texts are cut.", least=4)
 
 
@@ -227,6 +240,9 @@ class MethodSettings:
     distance: str | None = setting(None, "How far layers are apart.", choices=partial(words, "distance"))
     reduction: str | None = setting(None, "How the distance of a pair is reduced.", choices=partial(words, "reduction"))
     divergence: str | None = setting(None, "How far predictions are apart.", choices=partial(words, "divergence"))
+    similarity_weight: float | None = setting(
+        None, "Weight of the cosine similarities within a batch, for models that embed texts.  [default: 0]", least=0
+    )
     square: bool | None = setting(None, "Multiply prediction matching by the squared temperature.")
     schedule: str | None = setting(
         None, "Match layers and predictions jointly, or layers first (sequential).", choices=partial(words, "schedule")
@@ -354,12 +370,12 @@ def setting_names(group: type) -> list[str]:
 
 
 _OF_FILES = (
-    *("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map", "encoding"),
-    *("skip_empty", "source", "target"),
+    *("text", "text_pair", "label", "query", "regression", "multi_label", "label_separator", "max_classes"),
+    *("label_map", "encoding", "skip_empty", "source", "target"),
 )
 """The settings for reading data files, which do not apply to a named task."""
 
-EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length"}
+EXAMPLES = frozenset(setting_names(DataSettings) + ["source", "target"]) - {"max_length", "pooling"}
 """The settings that determine the set of examples."""
 
 

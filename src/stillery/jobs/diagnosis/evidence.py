@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -17,6 +16,7 @@ from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.config.run_paths import ELSEWHERE
 from stillery.jobs.config.settings import Distill, Finetune, resolve
 from stillery.jobs.diagnosis.levels import Levels, levels
+from stillery.train.log import read_events
 
 if TYPE_CHECKING:
     from stillery.jobs.diagnosis.starts import Trial
@@ -140,20 +140,12 @@ def _settings(folder: Path) -> Distill | Finetune:
     return resolve(Finetune, values).run if values.get("job") == "finetune" else resolve(Distill, values).run
 
 
-def _events(folder: Path) -> list[Mapping[str, Any]]:
+def _events(folder: Path) -> list[dict[str, Any]]:
     """Return the events of the log; without the line that a killed process was writing."""
+    file = folder / "log.jsonl"
     try:
-        lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
+        return read_events(file)[0]
     except FileNotFoundError:
         return []
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{folder / 'log.jsonl'}: cannot be read ({error}); copy the run again") from None
-    found: list[Mapping[str, Any]] = []
-    for line in lines:
-        try:
-            event = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(event, dict):
-            found.append(event)
-    return found
+    except OSError as error:
+        raise UserError(f"{file}: cannot be read ({error.strerror or error}); copy the run again") from None

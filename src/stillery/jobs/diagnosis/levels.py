@@ -55,6 +55,7 @@ class Levels:
     Attributes:
         metric: its name; `agreement` with the teacher for examples without labels.
         examples: the number of examples.
+        units: how many of them, or of their queries, a resample draws; None before that is known.
         split: the name of the split; None for a whole file.
         task: the name of the data.
         student: the score of the run's model.
@@ -77,18 +78,19 @@ class Levels:
     answer: str = ""
     of_teacher: Measure | None = None
     of_constant: Measure | None = None
+    units: int | None = None
 
     @cached_property
     def teacher_gain(self) -> Apart | None:
         """The teacher's score minus that of the constant answer."""
         if self.of_teacher is None or self.of_constant is None:
             return None
-        return _apart(self.of_teacher, self.of_constant, self.examples)
+        return _apart(self.of_teacher, self.of_constant, self.units or self.examples)
 
     @cached_property
     def teacher_interval(self) -> tuple[float, float] | None:
         """The 95% interval of the teacher's score."""
-        return None if self.of_teacher is None else paired.interval(self.of_teacher, self.examples)
+        return None if self.of_teacher is None else paired.interval(self.of_teacher, self.units or self.examples)
 
     @property
     def where(self) -> str:
@@ -131,20 +133,20 @@ def _recorded_difference(metrics: Mapping[str, Any], metric: str) -> Apart | Non
 def _with_constant(found: Levels, recorded: Recorded, classes: Sequence[str]) -> Levels:
     """Add the best constant answer, and the differences from it."""
     answers = _constant_answers(recorded)
-    given = [recorded, *(replace(recorded, given=column) for _, column in answers)]
+    given = [recorded, *(recorded.always(column) for _, column in answers)]
     labelled = recorded.right is not None and recorded.teacher is not None
     if labelled:
         given.append(recorded.of_teacher())
     chosen = _of_run(given, found, classes)
     if chosen is None or not answers:
         return found
-    examples = len(recorded)
+    examples = len(recorded.units)
     scores = [paired.value(one, examples) for one in chosen[1 : 1 + len(answers)]]
     best = int(np.argmax(scores))
     if labelled:
         behind = found.behind or _apart(chosen[0], chosen[-1], examples)
         found = replace(found, of_teacher=chosen[-1], behind=behind)
-    return replace(found, constant=scores[best], answer=answers[best][0], of_constant=chosen[1 + best])
+    return replace(found, constant=scores[best], answer=answers[best][0], of_constant=chosen[1 + best], units=examples)
 
 
 def _apart(one: Measure, other: Measure, examples: int) -> Apart:
@@ -159,7 +161,7 @@ def _of_run(given: Sequence[Recorded], found: Levels, classes: Sequence[str]) ->
     except UserError:
         return None
     for some in possible:
-        if abs(paired.value(some[0], len(given[0])) - found.student) <= _ROUNDED:
+        if abs(paired.value(some[0], len(given[0].units)) - found.student) <= _ROUNDED:
             return some
     return None
 

@@ -58,9 +58,10 @@ def try_other_starts(folder: Path, run: Distill | Finetune) -> Trial | str:
         return "every start copies the same layers"
     with worded(lambda line: None):
         data = tokenised(prepared).train
+    kind = prepared.kind.outputs(prepared.read)
     probe = Probe(
         student=prepared.model, teacher=LiveTeacher(prepared.teacher.model, prepared.drop_start), data=data,
-        kind=prepared.kind.outputs(prepared.read), stage=trial_stage(not run.data.unlabelled),
-        training=prepared.run.training, accelerator=accelerator_of(prepared.run),
+        kind=kind, stage=trial_stage(kind, not run.data.unlabelled), training=prepared.run.training,
+        accelerator=accelerator_of(prepared.run),
     )  # fmt: skip
     return Trial(own=own, losses=try_starts(probe, made, MOST_STEPS), steps=MOST_STEPS)

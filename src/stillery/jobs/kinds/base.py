@@ -122,13 +122,15 @@ class Read:
 class Scoring:
     """The splits that `stillery evaluate` scores a model on: the main one, further ones of the task, and notes.
 
-    `groups` maps each class to the model's outputs for it; None where outputs and classes are the same.
+    `groups` maps each class to the model's outputs for it; None where outputs and classes are the same. `needs_teacher`
+    is the error if there is no teacher to compare with, where nothing else scores a model.
     """
 
     scored: Scored
     more: tuple[Scored, ...] = ()
     notes: tuple[str, ...] = ()
     groups: tuple[tuple[int, ...], ...] | None = None
+    needs_teacher: str | None = None
 
 
 class Encoding(Protocol):
@@ -209,16 +211,19 @@ class Exporting:
 
     Attributes:
         outputs: a model's logits on tokenised examples, where truncated words have NaN, and the answers they stand for.
-        agreement: the percentage of equal answers of two models; for scores 100 times their correlation.
+        agreement: the percentage of equal answers of two models; for scores 100 times their correlation, for embeddings
+            100 times their mean cosine.
         usage: lines of Python that use a folder of an export: from its files, its labels, and whether texts are pairs.
+        tag: the hub's pipeline tag.
     """
 
     outputs: Callable[[Reader, Scored, Any], tuple[NDArray[Any], Answers]]
     agreement: Callable[[Scored, Answers, Answers], float]
     usage: Callable[[str, Sequence[str], Labels, bool], list[str]]
+    tag: str = "text-classification"
 
 
-def _never(data: DataSettings) -> bool:
+def _never(data: Any) -> bool:
     return False
 
 
@@ -257,6 +262,15 @@ class Kind:
     meant: Callable[[DataSettings], bool] = _never
     """Whether the given data fits this kind only, so that a base encoder is fine-tuned to be one."""
 
+    recognises: Callable[[str], bool] = _never
+    """Whether the files of a model, by name, say that it is of this kind, where its head does not."""
+
+    headless: bool = False
+    """Whether a trained encoder without a head is of this kind, unless the data fits another."""
+
+    not_fine_tuned: str | None = None
+    """The error for a model of this kind that is to be fine-tuned; None where that has a meaning."""
+
     start: str = DEFAULT_START
     """The initialisation of a student where neither the user nor the method sets it."""
 
@@ -267,6 +281,9 @@ class Kind:
 
     load: Callable[[str], Loaded]
     """Load a trained model with its head, by name."""
+
+    as_set: Callable[[Loaded, DataSettings], Loaded] = _as_it_is
+    """Apply data settings that decide what a loaded model computes, such as the pooling of a plain encoder."""
 
     load_base: Callable[[str, Read | None, int], Loaded]
     """Load a pretrained model to fine-tune on the splits (None if reading failed); the seed initialises new weights."""
@@ -337,7 +354,7 @@ class Kind:
     # Training
 
     outputs: Callable[[Read], Outputs]
-    """The type of the model's outputs for the losses: classes, labels, a score, tokens or tags."""
+    """The type of the model's outputs for the losses: classes, labels, a score, tokens, tags or an embedding."""
 
     class_weights: Callable[[Read, Training], torch.Tensor | None] = _none
     """The weight of each class in the label loss; None for equal weights."""

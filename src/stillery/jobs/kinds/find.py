@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from functools import cache
 from importlib import import_module
 
+from stillery.errors import UserError
 from stillery.jobs import kinds as folder
 from stillery.jobs.config.settings import DataSettings
 from stillery.jobs.kinds.base import Kind
@@ -24,21 +25,27 @@ def all_kinds() -> tuple[Kind, ...]:
 
 
 def kind_of_model(model: str, data: DataSettings | None = None) -> Kind:
-    """Return the kind of a trained model: among those with its stacks the one whose head it has.
+    """Return the kind of a trained model: among those with its stacks the one whose head, or whose files, it has.
 
-    A model with none of these heads is of the kind that the data fits, whose loader then reports what is missing.
+    Another model is of the kind that the data fits, whose loader then reports what is missing; an encoder saved without
+    any head embeds texts.
     """
     config = read_config(model)
     possible = _with_layout(kind_of(config, model))
     architectures = config.architectures or []
     headed = [kind for kind in possible if any(name.endswith(kind.heads) for name in architectures if kind.heads)]
+    bare = bool(architectures) and all(name.endswith("Model") for name in architectures)
+    found = headed or [kind for kind in possible if bare and kind.recognises(model)]
     meant = [kind for kind in possible if data is not None and kind.meant(data)]
-    return (headed or meant or _usual(possible))[0]
+    return (found or meant or [kind for kind in possible if bare and kind.headless] or _usual(possible))[0]
 
 
 def kind_to_train(model: str, data: DataSettings) -> Kind:
     """Return the kind to fine-tune a pretrained model to: among those with its stacks the one that the data fits."""
-    return kind_of_stacks(kind_of(read_config(model), model), data)
+    kind = kind_of_stacks(kind_of(read_config(model), model), data)
+    if kind.not_fine_tuned is not None:
+        raise UserError(kind.not_fine_tuned)
+    return kind
 
 
 def kind_of_stacks(layout: str, data: DataSettings) -> Kind:

@@ -38,7 +38,7 @@ def halves(run: Path, metrics: Mapping[str, Any]) -> Halves:
     metric, score = next(iter(metrics["metrics"].items()))
     recorded = read_predictions(run / "predictions.parquet")
     both = _both(run, recorded, metric, float(score))
-    mask = in_first_half(recorded.ids.to_pylist())
+    mask = in_first_half(recorded.units.to_pylist())
     first, second = (np.flatnonzero(some) for some in (mask, ~mask))
     ours, theirs = (one.taken(second) for one in both)
     apart, between = difference(ours, theirs, len(second))
@@ -52,7 +52,7 @@ def halves(run: Path, metrics: Mapping[str, Any]) -> Halves:
 def _both(run: Path, recorded: Any, metric: str, score: float) -> list[Measure]:
     """The metric of the student and of its teacher, as the run worked it out."""
     for both in measures([recorded, recorded.of_teacher()], metric, _labels(run)):
-        if abs(value(both[0], len(recorded)) - score) <= _ROUNDED:
+        if abs(value(both[0], len(recorded.units)) - score) <= _ROUNDED:
             return both
     raise ValueError(f"{run}: predictions.parquet does not give the {metric} of metrics.json")
 

@@ -77,7 +77,7 @@ class Basis:
 
 
 def in_first_half(ids: Sequence[object]) -> NDArray[np.bool_]:
-    """Which examples choose where dev is divided in two: a half by the hash of their ids."""
+    """Which examples choose where dev is divided in two: a half by the hash of their ids, or of their queries."""
     return np.array([hashlib.blake2b(str(one).encode(), digest_size=1).digest()[0] < 128 for one in ids])
 
 
@@ -169,7 +169,8 @@ def _chosen_by(prepared: Prepared, chooses: str) -> Scored:
     if chooses != HALF:
         return scored["dev"]
     examples = scored["test"].examples
-    rows = np.flatnonzero(in_first_half(examples.ids))
+    query = examples.get("query")
+    rows = np.flatnonzero(in_first_half(examples.ids if query is None else query.to_pylist()))
     if len(rows) in (0, len(examples)):
         raise UserError(
             f"the dev split has {len(examples)} examples, too few to choose by one half and report the other; "

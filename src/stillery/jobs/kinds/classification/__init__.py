@@ -71,7 +71,7 @@ def _load_for_layers(name: str, teacher: Loaded | None) -> Loaded:
 def _summary(read: Read) -> str:
     labels: Labels = read.splits.labels
     if labels.regression:
-        return "regression"
+        return "regression" if read.splits.dev.get("query") is None else "documents to rank for queries"
     return f"{'any of the ' if labels.multi else ''}labels {listed(labels.names)}"
 
 
@@ -97,6 +97,10 @@ KIND = Kind(
         Refusal(
             names=_ONLY_GENERATION,
             line="{option} is for models that generate text, such as T5 or Llama; this one is a classifier",
+        ),
+        Refusal(
+            names=("pooling", "similarity_weight"),
+            line="{option} is for models that embed texts; this one is a classifier",
         ),
     ),
     load=_load,

@@ -47,6 +47,25 @@ def weighs_its_labels(context: Context) -> None:
         )
 
 
+@needs("recipe", "read", "model")
+def scores_are_on_the_labels_scale(context: Context) -> None:
+    """Check that a student does not learn from a cross-encoder's logits and from labels of 0 to 1 at once.
+
+    A cross-encoder of sentence-transformers has one logit, whose sigmoid is compared with such labels in its training;
+    here scores are compared with labels as they are. The config of a model that was trained so says regression.
+    """
+    assert context.recipe is not None and context.read is not None and context.model is not None
+    config, labels = context.model.model.config, context.read.splits.train.labels
+    if config.num_labels != 1 or config.problem_type is not None or labels is None:
+        return
+    if labels.min() >= 0 and labels.max() <= 1 and any(stage.hard_weight for stage in context.recipe.stages):
+        context.errors.add(
+            f"{context.model.name} gives a logit, which its own training took the sigmoid of, and the labels are "
+            f"{labels.min():g} to {labels.max():g}: say --hard-weight 0, so that the student learns from the teacher's "
+            "scores alone"
+        )
+
+
 @needs("recipe", "student")
 def compares_what_both_read(context: Context) -> None:
     """Check that with two tokenizers only predictions are matched, as they are aligned per example, not per token."""
@@ -84,6 +103,7 @@ CHECKS = (
     learns_without_labels,
     one_class_per_text,
     weighs_its_labels,
+    scores_are_on_the_labels_scale,
     compares_what_both_read,
     projector_is_trained,
 )

@@ -24,6 +24,8 @@ from stillery.data.tokens.collate import collate
 from stillery.data.tokens.encode import Tokens, tokenise
 from stillery.data.tokens.token_cache import cached_tokens
 from stillery.errors import UserError
+from stillery.evaluation.ranking_metrics import Queries
+from stillery.evaluation.ranking_report import check_ranking
 from stillery.jobs.calibration import AT_ONCE, TOKENS, Calibration, Inputs, spread
 from stillery.jobs.config.settings import DataSettings, InputSettings
 from stillery.jobs.cut_texts import say_cut
@@ -97,6 +99,8 @@ def read(inputs: InputSettings, teacher: Loaded | None) -> Read:
         for name, examples in named.items()
         if examples is not None
     }  # fmt: skip
+    for one in scored.values():
+        _check_queries(one)
     return Read(splits=parts, scored=scored)
 
 
@@ -116,10 +120,12 @@ def _schema(data: DataSettings, labels: Labels | None) -> Schema:
         text=data.text,
         text_pair=data.text_pair,
         label=data.label,
+        query=data.query,
         labels=labels,
         regression=data.regression,
         multi_label=data.multi_label,
         label_separator=data.label_separator,
+        max_classes=data.max_classes,
         label_map=parse_label_map(data.label_map),
         encoding=data.encoding,
         skip_empty=data.skip_empty,
@@ -162,7 +168,16 @@ def read_to_score(inputs: InputSettings, model: Loaded, split: str | None) -> Sc
     examples = load_to_score(path, _schema(data, labels), split)
     name, found_split = path.resolve().name, scored_split(path, split)
     scored = Scored(task=name, split=found_split, examples=examples, gold=examples.labels, labels=labels)
+    _check_queries(scored)
     return Scoring(scored=scored)
+
+
+def _check_queries(scored: Scored) -> None:
+    """Raise UserError for a split whose queries cannot be ranked."""
+    query = scored.examples.get("query")
+    if query is not None and scored.gold is not None and scored.labels is not None:
+        where = f"{scored.task}{f' ({scored.split})' if scored.split else ''}"
+        check_ranking(scored.gold, scored.labels, Queries.of(query), where)
 
 
 def groups_of(scoring: Scoring, model: Loaded) -> Groups:

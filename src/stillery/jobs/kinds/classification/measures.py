@@ -10,6 +10,7 @@ import torch
 from stillery.data.schema.examples import Splits
 from stillery.errors import UserError
 from stillery.evaluation.metrics import metric_names
+from stillery.evaluation.ranking_report import ranking_names
 from stillery.jobs.kinds.base import Read
 from stillery.train.settings import Training
 
@@ -34,7 +35,8 @@ def measured(read: Read, training: Training) -> Read:
         )
     scored = {}
     for name, one in read.scored.items():
-        metrics = metric_names(labels, [training.metric]) + metric_names(labels, one.metrics)
+        names = metric_names if one.examples.get("query") is None else ranking_names
+        metrics = names(labels, [training.metric]) + names(labels, one.metrics)
         scored[name] = dataclasses.replace(one, metrics=tuple(dict.fromkeys(metrics)))
     return dataclasses.replace(read, scored=scored)
 

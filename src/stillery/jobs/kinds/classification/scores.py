@@ -19,6 +19,8 @@ from stillery.errors import UserError
 from stillery.evaluation.agreement import agreement_evaluation
 from stillery.evaluation.metrics import agreement, majority_collapse, predicted, score
 from stillery.evaluation.predictions import named_sets, predict_logits, write_predictions
+from stillery.evaluation.ranking_metrics import Queries
+from stillery.evaluation.ranking_report import ranking_evaluation, ranking_scores
 from stillery.evaluation.report import evaluation
 from stillery.evaluation.submission import write_submission
 from stillery.jobs.card_usage import classification_usage
@@ -62,7 +64,12 @@ def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mappin
     def scores(model: PreTrainedModel) -> Mapping[str, float]:
         logits = _logits(model, tokenised, "dev")
         if dev.gold is not None:
-            return Scores(score(dev.gold, logits, labels, dev.metrics), _one_answer(logits, dev.gold, labels))
+            query = dev.examples.get("query")
+            if query is None:
+                found = score(dev.gold, logits, labels, dev.metrics)
+            else:
+                found = ranking_scores(dev.gold, logits, labels, Queries.of(query), dev.metrics)
+            return Scores(found, _one_answer(logits, dev.gold, labels))
         found = {"agreement": agreement(logits, teachers(), labels)}
         return Scores(found, _one_answer(logits, predicted(teachers(), labels), labels))
 
@@ -84,7 +91,11 @@ def evaluate(scored: Scored, student: Logits, teacher: Logits | None) -> dict[st
     if scored.gold is None:
         assert teacher is not None
         return agreement_evaluation(scored.task, student, teacher, scored.labels)
-    return evaluation(scored.task, scored.gold, student, scored.labels, teacher, scored.metrics)
+    query = scored.examples.get("query")
+    if query is None:
+        return evaluation(scored.task, scored.gold, student, scored.labels, teacher, scored.metrics)
+    queries = Queries.of(query)
+    return ranking_evaluation(scored.task, scored.gold, student, scored.labels, queries, teacher, scored.metrics)
 
 
 def compared(scored: Scored, logits: Logits) -> tuple[NDArray[Any], NDArray[Any]]:

@@ -17,7 +17,10 @@ __all__ = ["KIND"]
 
 _REFUSES = (
     Refusal(
-        names=("text", "text_pair", "label", "regression", "multi_label", "label_separator", "label_map"),
+        names=(
+            *("text", "text_pair", "label", "query", "regression", "multi_label", "label_separator", "max_classes"),
+            "label_map",
+        ),
         line="{option} is for classifiers: a model that generates text has --source and --target",
     ),
     Refusal(names=("unlabelled",), line="{option} is for classifiers: a model that generates text needs target texts"),
@@ -27,6 +30,10 @@ _REFUSES = (
     Refusal(
         names=("metric", "class_weights"),
         line="{option} is for classifiers: of a model that generates text the likelihood of its targets decides",
+    ),
+    Refusal(
+        names=("pooling", "similarity_weight"),
+        line="{option} is for models that embed texts; this one generates text",
     ),
     Refusal(
         names=("reuse", "projector", "allow_custom_head"),

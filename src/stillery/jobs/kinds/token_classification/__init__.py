@@ -36,7 +36,7 @@ _REFUSES = (
         line="{option} is for models that generate text, such as T5 or Llama; this one tags words",
     ),
     Refusal(
-        names=("text_pair", "regression", "multi_label", "label_separator"),
+        names=("text_pair", "query", "regression", "multi_label", "label_separator", "max_classes"),
         line="{option} is for classifiers of texts; this model tags words: --text names the column of the words, "
         "--label that of their tags",
     ),
@@ -46,6 +46,10 @@ _REFUSES = (
     ),
     Refusal(
         names=("skip_empty",), line="{option} is for texts: a sentence without words or tags is an error here, mend it"
+    ),
+    Refusal(
+        names=("pooling", "similarity_weight"),
+        line="{option} is for models that embed texts; this one tags words",
     ),
     Refusal(names=("label_noise",), line="{option} is for classifiers of texts: the tags of words are not flipped"),
 )  # fmt: skip

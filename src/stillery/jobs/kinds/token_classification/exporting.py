@@ -44,4 +44,4 @@ def _usage(file: str, inputs: Sequence[str], labels: Labels, pairs: bool) -> lis
     return onnx_usage(file, inputs, encode, shown, names=True, first=['words = "some text in words".split()'])
 
 
-EXPORTING = Exporting(outputs=_outputs, agreement=_agreement, usage=_usage)
+EXPORTING = Exporting(outputs=_outputs, agreement=_agreement, usage=_usage, tag="token-classification")

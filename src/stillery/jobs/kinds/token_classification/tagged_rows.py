@@ -28,7 +28,7 @@ def meant(data: DataSettings) -> bool:
 
     False for a file that cannot be read: its error is reported when it is read in full.
     """
-    if data.data is None or data.regression or data.multi_label or data.text_pair is not None:
+    if data.data is None or data.regression or data.multi_label or data.text_pair is not None or data.query is not None:
         return False
     try:
         path = _first_file(Path(data.data))
