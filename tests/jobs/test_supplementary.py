@@ -37,11 +37,15 @@ def test_scores_are_compared_with_probes_within_a_task():
     assert found.data["probe"] == [[55, 30], [51, 28], [59, 31]]
     assert found.data["spearman"] == {"probe": {"spearman": pytest.approx(1), "pairs": 6}}
     assert "a rank correlation of +1.00 with what a linear probe finds" in found.sentence
+    assert found.sentence.endswith("over 6 pairs, too few to conclude from.")
     assert "higher than the task's own in 2 of 4 pairs, at most +6.00 (mnli for rte), with 1 run each" in found.sentence
+    matrix = {(cell["y"], cell["x"]): cell for cell in found.spec["vconcat"][0]["data"]["values"]}
+    assert (matrix["mnli", "rte"]["score"], matrix["mnli", "rte"]["value"]) == (66, 6)
+    assert (matrix["the task's own", "sst2"]["score"], matrix["the task's own", "sst2"]["value"]) == (90, 0)
     titles = [chart.get("title") for chart in found.spec["vconcat"]]
-    assert titles == [None, "Gain over the task's own texts", "Loss after the hidden-state stage"]
-    axes = [chart["encoding"]["x"]["title"] for chart in found.spec["vconcat"][1]["hconcat"]]
-    assert axes == ["number of texts", "tokens per text", "probe of the task after that stage (%)"]
+    assert titles == ["Score", "Gain over the task's own texts", "Loss after the hidden-state stage"]
+    axes = [chart["encoding"]["x"]["title"] for chart in found.spec["vconcat"][1]["concat"]]
+    assert axes == ["number of texts", "tokens per text", "probe after that stage (%)"]
 
 
 def test_without_snapshots_there_is_no_probe():

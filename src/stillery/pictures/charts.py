@@ -58,7 +58,9 @@ def whole(title: str, subtitle: str | Sequence[str], body: Spec) -> Spec:
 
 def stacked(*parts: Spec) -> Spec:
     """Return charts one above the other, each with its own scales."""
-    return {"vconcat": list(parts), "spacing": 24, "resolve": {"scale": {"color": "independent"}}}
+    return {
+        "vconcat": list(parts), "spacing": 24, "resolve": {"scale": {"color": "independent", "shape": "independent"}},
+    }  # fmt: skip
 
 
 def heat_map(
@@ -69,11 +71,12 @@ def heat_map(
     scale: Scale,
     panels: str | None = None,
     columns: int = 2,
-    numbers: bool = True,
+    number: str = "value",
 ) -> Spec:
     """Return a heat map of rows with `x`, `y` and `value`, and with `panel` where there are several.
 
-    `x` and `y` are the titles of the axes. Cells have their number in them as long as it is readable.
+    `x` and `y` are the titles of the axes. Cells have their `number` in them as long as it is readable: what their
+    colour shows, or another field of the rows.
     """
     across, down = (_in_order(dict.fromkeys(row[name] for row in rows)) for name in ("x", "y"))
     names = list(dict.fromkeys(row["panel"] for row in rows)) if panels is not None else []
@@ -92,8 +95,8 @@ def heat_map(
         legend |= {"orient": "bottom", "direction": "horizontal", "gradientLength": 180}
     colour = {"field": "value", "type": "quantitative", "scale": scale.colours(), "legend": legend}
     layers: list[Spec] = [{"mark": {"type": "rect"}, "encoding": {"color": colour}}]
-    if numbers and cell >= _NUMBERED_CELL:
-        text = {"field": "value", "type": "quantitative", "format": scale.format}
+    if cell >= _NUMBERED_CELL:
+        text = {"field": number, "type": "quantitative", "format": scale.format}
         layers.append({"mark": {"type": "text", "fontSize": 11}, "encoding": {"text": text, "color": scale.ink()}})
     plain = {"width": cell * len(across), "height": cell * len(down), "layer": layers, "encoding": encoding}
     if panels is None:

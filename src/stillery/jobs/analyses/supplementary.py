@@ -19,7 +19,7 @@ from stillery.pictures.charts import whole
 __all__ = ["Measured", "finding", "run"]
 
 _TITLE = "Texts of the hidden-state stage, and the task they are for"
-_FEWEST = 4
+_FEWEST, _ENOUGH = 4, 12
 Place = tuple[str, str]
 """The texts of the hidden-state stage, and the task."""
 
@@ -176,5 +176,6 @@ def _sentence(
         said += (
             f"; within tasks the score has a rank correlation of {of['spearman']:+.2f} with what a linear probe finds "
             f"after the hidden-state stage, over {of['pairs']} pairs"
+            + ("" if of["pairs"] >= _ENOUGH else ", too few to conclude from")
         )
     return f"{said}."
