@@ -154,7 +154,7 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "inputs that are no list": (values("tokenizer_config.json", model_input_names=5), "model_input_names not a list"),
     "5,000 digits": (put("config.json", f'{{"vocab_size": {"9" * 5000}}}'), "config.json too many digits"),
     "nested deeply": (put("config.json", DEEP), "config.json nested too deeply"),
-    "500 MB": (hole("config.json", 500 * 10**6), "config.json larger than 16 MB"),
+    "500 MB": (hole("config.json", 500 * 10**6), "config.json larger than 32 MB"),
     "length of 2.5": (values("tokenizer_config.json", model_max_length=2.5), "model_max_length 2.5 not a length"),
     "length in words": (values("tokenizer_config.json", model_max_length="long"), "model_max_length long not a length"),
     "length below 1": (values("tokenizer_config.json", model_max_length=-3), "model_max_length -3 not a length"),
