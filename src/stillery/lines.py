@@ -17,8 +17,8 @@ LISTED = 10
 
 _HANGING = "  "
 
-# Beside the control characters, those that reorder the text around them.
-_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+# Beside the control characters, those that reorder the text around them, and halves of pairs, which no stream takes.
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
 _CODE_SPAN = re.compile(r"(`+)(?!`).*?(?<!`)\1(?!`)")
 _FORMULA = re.compile(r"[=@\t\r]|[+-](?![\d.])")
 

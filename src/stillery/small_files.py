@@ -15,8 +15,8 @@ from typing import Any
 
 __all__ = ["LARGEST_JSON", "LARGEST_TOML", "check_regular", "parsed_toml", "read_json", "read_text", "read_toml"]
 
-LARGEST_JSON = 2**24
-"""Bytes of a configuration or record; 100,000 labels in a config.json take a third of it."""
+LARGEST_JSON = 2**25
+"""Bytes of a configuration or record; 100,000 labels in a config.json or metrics.json take less."""
 
 LARGEST_TOML = 2**20
 """Bytes of a run file or plan; the largest of a study's plans have some thousands."""

@@ -20,6 +20,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from stillery.errors import UserError
+from stillery.models.sentence_folder import read_dense
+
 MARK = "code-was-here"
 DEEP = '{"a":' * 3000 + "1" + "}" * 3000
 
@@ -117,6 +120,18 @@ def pickled(folder: Path) -> None:
     (folder / "pytorch_model.bin").write_bytes(pickle.dumps(Runs()))
 
 
+def adapter(**said: Any) -> Change:
+    """The folder holds an adapter of a model beside it."""
+
+    def change(folder: Path) -> None:
+        folder.rename(folder.parent / "base")
+        folder.mkdir()
+        described = {"peft_type": "LORA", "task_type": "SEQ_CLS", "base_model_name_or_path": "base"}
+        (folder / "adapter_config.json").write_text(json.dumps(described | said))
+
+    return change
+
+
 REFUSED: dict[str, tuple[Change, str]] = {
     "index to a pickle": (index("weights.bin", pickled=True), "index.json points to 'weights.bin' no .safetensors"),
     "index upwards": (index("../outside.safetensors"), "index.json points outside"),
@@ -152,9 +167,11 @@ REFUSED: dict[str, tuple[Change, str]] = {
     "NaN": (config(layer_norm_eps=float("nan")), "layer_norm_eps not a finite number"),
     "architectures of numbers": (config(architectures=[5]), "architectures not a list of names"),
     "inputs that are no list": (values("tokenizer_config.json", model_input_names=5), "model_input_names not a list"),
+    "rank of 10^9": (adapter(r=10**9), "adapter_config.json a rank of 1000000000"),
+    "a layer's rank": (adapter(r=4, rank_pattern={"query": 10**9}), "adapter_config.json a rank of 1000000000"),
     "5,000 digits": (put("config.json", f'{{"vocab_size": {"9" * 5000}}}'), "config.json too many digits"),
     "nested deeply": (put("config.json", DEEP), "config.json nested too deeply"),
-    "500 MB": (hole("config.json", 500 * 10**6), "config.json larger than 16 MB"),
+    "500 MB": (hole("config.json", 500 * 10**6), "config.json larger than 32 MB"),
     "length of 2.5": (values("tokenizer_config.json", model_max_length=2.5), "model_max_length 2.5 not a length"),
     "length in words": (values("tokenizer_config.json", model_max_length="long"), "model_max_length long not a length"),
     "length below 1": (values("tokenizer_config.json", model_max_length=-3), "model_max_length -3 not a length"),
@@ -216,3 +233,23 @@ def test_sharded_weights_in_the_folder_are_read(folder: Path, reviews: Path, com
         places |= dict.fromkeys(names, file)
     (folder / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": places}))
     assert command("evaluate", "model", "--data", reviews).code == 0
+
+
+@pytest.mark.parametrize(
+    ("path", "sizes", "words"),
+    [
+        ("../outside", {}, "modules.json points outside of the folder"),
+        ("/etc", {}, "modules.json points outside of the folder"),
+        ("2_Dense", {"in_features": 10**6, "out_features": 10**6}, "weights are not of the sizes in its config.json"),
+    ],
+)
+def test_modules_of_a_sentence_model_lie_in_its_folder(
+    path: str, sizes: dict[str, int], words: str, folder: Path
+) -> None:
+    dense = folder / "2_Dense"
+    dense.mkdir()
+    (dense / "config.json").write_text(json.dumps({"in_features": 4, "out_features": 4} | sizes))
+    save_file({"linear.weight": torch.zeros(4, 4), "linear.bias": torch.zeros(4)}, dense / "model.safetensors")
+    (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Dense", "path": path}]))
+    with pytest.raises(UserError, match=words):
+        read_dense(folder, "model")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 from stillery.errors import UserError
+from stillery.small_files import read_json
 
 __all__ = ["SHOWN", "read_metrics"]
 
@@ -28,8 +28,8 @@ def read_metrics(out: Path, needed: Collection[str] = ()) -> dict[str, Any]:
     """Read the metrics of a finished run; raise UserError if they are damaged, or a needed key is missing."""
     file = out / "metrics.json"
     try:
-        metrics = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
+        metrics = read_json(file)
+    except ValueError as error:
         raise UserError(f"{file}: not as a run writes it ({error}); copy the run again") from None
     if not isinstance(metrics, dict):
         raise UserError(f"{file}: not as a run writes it (no {', '.join(needed or ('table',))}); copy the run again")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import json
 import re
 import shutil
 import tempfile
@@ -14,6 +13,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 from transformers import (
+    AutoConfig,
     AutoModelForCausalLM,
     AutoModelForSeq2SeqLM,
     AutoModelForSequenceClassification,
@@ -23,10 +23,12 @@ from transformers import (
 )
 
 from stillery.errors import UserError
+from stillery.models.folder_checks import check_files, check_sizes
 from stillery.models.hub import fetch_weights
 from stillery.models.model_folder import check_weights, model_folder
 from stillery.models.quiet import quiet, reading_weights
 from stillery.progress import say
+from stillery.small_files import read_json
 
 __all__ = ["merged"]
 
@@ -63,10 +65,24 @@ def merged(folder: Path, described: dict[str, Any], name: str) -> str:
     return _merged(folder, base, source, str(task), name, state)
 
 
+def _check_size(source: str, base: str, auto_class: Any) -> None:
+    """Raise UserError for a base model that is not as large as its configuration says."""
+    try:
+        with quiet():
+            check_sizes(AutoConfig.from_pretrained(source, trust_remote_code=False), source, base, auto_class)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{base}: cannot read the model: {' '.join(str(error).split())[:150]}") from None
+
+
 @cache
 def _merged(folder: Path, base: str, source: str, task: str, name: str, state: tuple[tuple[str, int], ...]) -> str:
     fetch_weights(base)
     check_weights(source, base)
+    check_files(folder, name, adapter=True)
+    check_files(source, base)
+    _check_size(source, base, _TASKS[task])
     place = Path(tempfile.mkdtemp(prefix="stillery-merged-"))
     atexit.register(shutil.rmtree, place, ignore_errors=True)
     try:
@@ -111,7 +127,7 @@ def _labels(folder: Path) -> int | None:
 def _names(folder: Path) -> dict[int, str] | None:
     """Return the names of the labels, of a config.json that is stored beside an adapter."""
     try:
-        found = json.loads((folder / "config.json").read_text(encoding="utf-8"))["id2label"]
+        found = read_json(folder / "config.json")["id2label"]
         return {int(place): str(label) for place, label in found.items()}
     except (OSError, ValueError, KeyError, AttributeError, TypeError):
         return None

@@ -19,6 +19,7 @@ from stillery.errors import UserError
 from stillery.models.head_type import SEQUENCE, head_in, head_type
 from stillery.models.option_words import PROJECTORS, REUSES
 from stillery.models.projected_head import Head, head_of, insert
+from stillery.small_files import read_json
 
 __all__ = ["HOW_TO_LOAD", "MARK", "is_custom_folder", "read_custom", "write_custom"]
 
@@ -49,7 +50,7 @@ def write_custom(model: PreTrainedModel, folder: Path) -> None:
 
 def _read_head(folder: Path, name: str) -> Head:
     try:
-        read = json.loads((folder / _HEAD).read_text(encoding="utf-8"))
+        read = read_json(folder / _HEAD)
         head = Head(reuse=read["reuse"], projector=read["projector"], width=read["width"])
         good = head.reuse in REUSES and head.projector in PROJECTORS and type(head.width) is int and head.width > 0
     except (OSError, ValueError, KeyError, TypeError):

@@ -31,6 +31,7 @@ _READ = (".json", ".safetensors", ".bin", ".txt", ".model", ".jinja", ".onnx", "
 _TOKENIZER, _LARGEST_TOKENIZER = "tokenizer.json", 2**28
 _INDEXES = {"model.safetensors.index.json": ".safetensors", "pytorch_model.bin.index.json": ".bin"}
 _SINGLE = ("model.safetensors", "student.safetensors")
+_ADAPTER, _LARGEST_RANK = "adapter_config.json", 10_000
 _LISTS_OF_NAMES = ("architectures", "model_input_names")
 _LISTS_OF_FILES = ("configuration_files", "fast_tokenizer_files")
 
@@ -42,16 +43,21 @@ _ROOM = 10**8
 """Parameters that a model may have beyond twice those of its weights: a new head, buffers, tied embeddings."""
 
 
-def check_files(folder: str, name: str) -> None:
-    """Raise UserError for files of a model folder that are not to be read, and for values no model has."""
+def check_files(folder: str | Path, name: str, *, adapter: bool = False) -> None:
+    """Raise UserError for files of a model folder that are not to be read, and for values no model has.
+
+    With `adapter` the folder holds an adapter, which is merged with its base model.
+    """
     place = Path(folder)
-    if is_adapter(place):
+    if is_adapter(place) and not adapter:
         raise UserError(not_a_model(place, name))
     for file in _files(place, name):
         if file.suffix != ".json" or file.name in ("run.toml", _TOKENIZER):
             most = _LARGEST_TOKENIZER if file.name == _TOKENIZER else None
             if most is not None and file.stat().st_size > most:
                 raise UserError(f"{name}: its {file.name} is larger than {most // 2**20} MB, so it is no tokenizer")
+        elif file.name == _ADAPTER:
+            _check_ranks(_object(file, name), name)
         elif file.name in ("config.json", "tokenizer_config.json", "generation_config.json"):
             _check_values(_object(file, name), file.name, name)
         elif file.name in _INDEXES:
@@ -125,6 +131,15 @@ def _check_values(values: Mapping[str, Any], file: str, name: str) -> None:
             for outer, value in level
             for key, inner in (value.items() if isinstance(value, dict) else ((outer, one) for one in _listed(value)))
         ]
+
+
+def _check_ranks(values: Mapping[str, Any], name: str) -> None:
+    """Raise UserError for an adapter whose matrices would not fit into memory."""
+    patterns = values.get("rank_pattern")
+    ranks = [values.get("r"), *(patterns.values() if isinstance(patterns, dict) else ())]
+    for rank in ranks:
+        if rank is not None and (type(rank) is not int or not 0 < rank <= _LARGEST_RANK):
+            raise UserError(f"{name}: its {_ADAPTER} says a rank of {str(rank)[:20]}, which no adapter has")
 
 
 def _listed(value: Any) -> list[Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from fnmatch import fnmatch
 from functools import partial
@@ -11,6 +10,7 @@ from pathlib import Path
 from stillery.errors import UserError
 from stillery.hub import NoAnswer, ask, offline, silent
 from stillery.progress import say, track
+from stillery.small_files import read_json
 
 __all__ = ["fetch_weights", "hub_folder", "is_cached", "is_hub_name"]
 
@@ -119,7 +119,7 @@ def _has_weights(folder: Path) -> bool:
     for name in _INDEXES:
         if (folder / name).is_file():
             try:
-                index = json.loads((folder / name).read_text(encoding="utf-8"))
+                index = read_json(folder / name)
                 return all((folder / file).is_file() for file in set(index["weight_map"].values()))
             except (OSError, ValueError, KeyError, AttributeError):
                 break

@@ -14,7 +14,9 @@ from safetensors.torch import load_file, save_file
 
 from stillery.errors import UserError
 from stillery.models.embedder import ACTIVATIONS, Dense, Layout, SentenceEmbedder
+from stillery.models.folder_checks import check_files
 from stillery.models.option_words import POOLINGS
+from stillery.small_files import read_json
 
 __all__ = ["describes_embedder", "read_dense", "read_layout", "write_modules"]
 
@@ -101,12 +103,17 @@ def _modules(folder: Path, name: str) -> list[tuple[str, Path]] | None:
     if not (folder / _MODULES).is_file():
         return None
     try:
-        listed = json.loads((folder / _MODULES).read_text(encoding="utf-8"))
+        listed = read_json(folder / _MODULES)
         found = [(str(one["type"]).rpartition(".")[2], folder / str(one["path"])) for one in listed]
     except (OSError, ValueError, KeyError, TypeError):
         found = []
     if not found:
         raise UserError(f"{name}: its {_MODULES} does not list the modules of a sentence-transformers model")
+    for _, place in found:
+        if not place.resolve().is_relative_to(folder.resolve()):
+            raise UserError(f"{name}: its {_MODULES} points outside of the folder; it is not read")
+        if place.is_dir():
+            check_files(place, name)
     return found
 
 
@@ -131,6 +138,8 @@ def _dense(place: Path, name: str) -> Dense:
             weights = load_file(place / "model.safetensors")
         else:
             weights = torch.load(place / "pytorch_model.bin", map_location="cpu", weights_only=True)
+        if tuple(weights["linear.weight"].shape) != (int(config["out_features"]), int(config["in_features"])):
+            raise ValueError("its weights are not of the sizes in its config.json")
         made = Dense(
             int(config["in_features"]), int(config["out_features"]), bias=bool(config.get("bias", True)),
             activation=activation,
@@ -145,7 +154,7 @@ def _dense(place: Path, name: str) -> Dense:
 
 def _json(path: Path, name: str, *, need: bool = True) -> dict[str, Any]:
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except FileNotFoundError:
         if not need:
             return {}

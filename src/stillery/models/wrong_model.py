@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any
 
 from stillery.models.head_type import SEQUENCE, TOKEN, HeadType, head_in
+from stillery.small_files import read_json
 
 __all__ = ["adapter_of", "is_adapter", "not_a_model", "untrained_head"]
 
@@ -88,7 +88,7 @@ def _best(folder: Path, checkpoints: dict[int, str]) -> tuple[str, str]:
 def _json(path: Path) -> dict[str, Any]:
     """Read a JSON object from a file; empty if it cannot be read or is no object."""
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        found = read_json(path)
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from stillery.reports.content import Chart, Figure
+from stillery.small_files import read_json
 
 __all__ = ["read_analyses"]
 
@@ -21,7 +22,7 @@ def read_analyses(files: Sequence[Path]) -> tuple[list[Figure], list[str]]:
     left_out: list[str] = []
     for file in files:
         try:
-            found.append(_figure(json.loads(file.read_text(encoding="utf-8"))))
+            found.append(_figure(read_json(file)))
         except (OSError, ValueError, KeyError, TypeError) as error:
             reason = f"no {error}" if isinstance(error, KeyError) else " ".join(str(error).split())[:120]
             left_out.append(f"{file}: not as stillery analyse writes it ({reason})")
@@ -38,11 +39,12 @@ def _figure(value: Any) -> Figure:
     spec = {name: one for name, one in spec.items() if name not in ("usermeta", "$schema", "config")}
     if _asks_for_more(spec):
         raise ValueError("its chart asks for data from elsewhere")
-    if len(json.dumps(spec)) > _LARGEST:
+    title, sentence = str(value["title"]), str(value["sentence"])
+    # Raises ValueError for what a page cannot hold: NaN, and halves of surrogate pairs.
+    if len(json.dumps([title, sentence, spec], allow_nan=False, ensure_ascii=False).encode()) > _LARGEST:
         raise ValueError(f"its chart is larger than {_LARGEST / 1e6:g} MB")
-    title = str(value["title"])
     charts = [Chart(spec={"description": title} | spec)]
-    return Figure(title=title, short=title, caption=str(value["sentence"]), charts=charts)
+    return Figure(title=title, short=title, caption=sentence, charts=charts)
 
 
 def _asks_for_more(value: Any) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +12,7 @@ from stillery.jobs.run_folder import finished
 from stillery.reports.content import Part
 from stillery.reports.source import RunFiles
 from stillery.reports.study_part import study_part
+from stillery.small_files import read_json
 from stillery.study.cells import PlannedCell
 from stillery.study.claims import Claims, Pace
 from stillery.study.collect import Collected, Damaged, collect
@@ -82,7 +82,7 @@ def read_study(path: Path) -> StudyParts:
     left_out = [
         f"{path / 'cells' / name}: {why}; run the study again, which makes it again" for name, why in damaged.items()
     ]
-    names = [str(name) for name in json.loads((path / "cells.json").read_text(encoding="utf-8"))]
+    names = [str(name) for name in read_json(path / "cells.json")]
     failures = {
         name: why for name in names if (why := folder.failure(name)) is not None and not finished(folder.run(name))
     }

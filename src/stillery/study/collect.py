@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import Any
 
 from stillery.errors import UserError
 from stillery.models.model_folder import model_folder
+from stillery.small_files import read_json
 from stillery.study.answers import Answers, read_answers
 from stillery.study.cells import PlannedCell, PlannedTable
 from stillery.study.folder import State, StudyFolder, held_out_score
@@ -188,7 +188,7 @@ def _answers(run: Path, metric: str, score: float) -> Answers | None:
 
 def _labels(run: Path) -> list[str]:
     try:
-        config = json.loads((Path(model_folder(str(run))) / "config.json").read_text(encoding="utf-8"))
+        config = read_json(Path(model_folder(str(run))) / "config.json")
         named = {int(number): name for number, name in (config.get("id2label") or {}).items()}
     except (OSError, ValueError, UserError):
         return []

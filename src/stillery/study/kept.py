@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from stillery.atomic import atomic_file
 from stillery.errors import UserError
+from stillery.small_files import read_json
 from stillery.study.cells import PlannedCell, PlannedTable, PlannedTeacher, planned
 from stillery.study.plan import Plan, read_plan
 from stillery.study.results import Row
@@ -48,7 +49,7 @@ def kept_tables(folder: Path) -> tuple[Plan, list[PlannedTable]]:
     try:
         if not file.is_file():
             return _planned_again(folder)
-        return plan, [_read(one) for one in json.loads(file.read_text(encoding="utf-8"))]
+        return plan, [_read(one) for one in read_json(file)]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"{file}: cannot be read ({error}); run the command of the study again, which writes it"
@@ -61,7 +62,7 @@ def _planned_again(folder: Path) -> tuple[Plan, list[PlannedTable]]:
         cells, tables = planned(plan)
     except UserError:
         cells, tables = [], []
-    known = set(json.loads((folder / "cells.json").read_text(encoding="utf-8")))
+    known = set(read_json(folder / "cells.json"))
     if not known <= {cell.name for cell in cells}:
         raise UserError(
             f"{folder}: a study of an earlier version, whose data and models are not where its plan names them; run "

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -14,6 +13,7 @@ from stillery.jobs.config.run_file import read_toml
 from stillery.jobs.run_folder import read_metrics
 from stillery.models.model_folder import is_onnx, model_in, run_in
 from stillery.models.stack_layout import GENERATORS
+from stillery.small_files import read_json
 
 __all__ = ["Model", "how", "is_export", "named", "read_run", "run_around", "run_folder", "teacher_of", "train_seconds"]
 
@@ -214,7 +214,7 @@ def _facts(folder: Path, scores: Mapping[str, Any]) -> dict[str, Any]:
 def _config(folder: Path) -> dict[str, Any]:
     """Read the config.json of a model or a run; empty if it cannot be read."""
     try:
-        found = json.loads(((model_in(folder) or folder) / "config.json").read_text(encoding="utf-8"))
+        found = read_json((model_in(folder) or folder) / "config.json")
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -180,7 +179,7 @@ def _of_export(path: Path) -> dict[str, Any]:
     if not is_onnx(folder):
         return {}
     try:
-        kept = json.loads((folder / EXPORT).read_text(encoding="utf-8")).get("run")
+        kept = small_files.read_json(folder / EXPORT).get("run")
     except (OSError, ValueError, AttributeError) as error:
         raise UserError(f"{folder / EXPORT}: not as stillery export writes it ({error}); export again") from None
     return dict(kept) if isinstance(kept, dict) else {}

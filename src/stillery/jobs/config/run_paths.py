@@ -75,7 +75,7 @@ def read_paths(values: Mapping[str, Any], file: Path) -> dict[str, Any]:
 
 def _from_machine(values: Mapping[str, Any], names: Any, file: Path) -> tuple[dict[str, str], dict[str, str]]:
     """Return the paths of the settings under `elsewhere`, and the last names of those whose path is unknown here."""
-    if not isinstance(names, list) or not set(names) <= {*_SETTINGS, "recipe"}:
+    if not isinstance(names, list) or any(name not in (*_SETTINGS, "recipe") for name in names):
         raise UserError(f"{file}: {ELSEWHERE} is {names!r}: list settings that are paths, or leave the line out")
     paths = _machine_file(file.parent / MACHINE) if names else {}
     # A path in the run file itself was edited in by hand, and takes precedence.
