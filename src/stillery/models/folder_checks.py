@@ -39,8 +39,8 @@ _MOST_LAYERS, _MOST_LABELS, _LARGEST_NUMBER = 10_000, 100_000, 10**12
 _LARGEST_HEADER = 10**8
 """Bytes of a safetensors header; the library itself refuses more."""
 
-_ROOM = 10**8
-"""Parameters that a model may have beyond twice those of its weights: a new head, buffers, tied embeddings."""
+_PACKED, _ROOM = 8, 10**8
+"""Parameters that a number of the weights may hold (eight of 4 bits), and those a model may have beyond: buffers, a head."""
 
 
 def check_files(folder: str | Path, name: str, *, adapter: bool = False) -> None:
@@ -196,7 +196,7 @@ def check_sizes(config: PreTrainedConfig, folder: str, name: str, auto_class: An
         )
     width = next(iter(stack_sizes(config).values())).width
     held = sum(map(math.prod, tensors.values()))
-    most = 2 * held + (config.num_labels or 1) * width + _ROOM
+    most = _PACKED * held + (config.num_labels or 1) * width + _ROOM
     # Some models make their position embeddings one by one, so these are compared before a model is made.
     described = 0 if layout_of(config).rotary else (getattr(config, "max_position_embeddings", None) or 0) * width
     if described <= most:
