@@ -40,7 +40,7 @@ _LARGEST_HEADER = 10**8
 """Bytes of a safetensors header; the library itself refuses more."""
 
 _PACKED, _ROOM = 8, 10**8
-"""Parameters that a number of the weights may hold (eight of 4 bits), and those a model may have beyond: buffers, a head."""
+"""Parameters that one number of the weights may hold, packed, and those a model has beyond: buffers, a head."""
 
 
 def check_files(folder: str | Path, name: str, *, adapter: bool = False) -> None:
