@@ -344,7 +344,7 @@ def distill(
         layers: Layers of the student.
         init: even, first, last, important: which layers to copy; auto: first or even, whichever learns faster in
             a short trial (of runs of about 260 steps or more); random; or a checkpoint folder.  [default: the
-            paper's, else first; even for models that generate text]
+            paper's, else first; even for models that generate or embed texts]
         method: Distillation method; see `stillery methods`.
         epochs: Passes over the training split, all stages together.
         lr: Peak learning rate of AdamW.

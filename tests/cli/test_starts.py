@@ -86,7 +86,8 @@ def test_too_short_for_a_trial_models_that_write_text_start_as_by_default(comman
 def test_the_help_of_pairs_has_the_defaults_of_distill(command) -> None:
     pairs, distill = (" ".join(command(name, "--help").out.split()) for name in ("pairs", "distill"))
     said = re.search(
-        r"\[default: the paper's, else first; even for models that generate text\]", re.sub("[│|] ?", "", pairs)
+        r"\[default: the paper's, else first; even for models that generate or embed texts\]",
+        re.sub("[│|] ?", "", pairs),
     )
     assert said and said[0] in re.sub("[│|] ?", "", distill)
 

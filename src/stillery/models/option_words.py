@@ -31,9 +31,9 @@ LAYER_CHOICES = ("even", "first", "last", "important")
 """The layers of the source that a student copies; important ones have the largest block influence."""
 
 DEFAULT_START, DEFAULT_TEXT_START = "first", "even"
-"""The initialisation of a classifier and of a text generator if the method's paper does not specify one."""
+"""The initialisations of classifiers, and of models that generate or embed texts, where a method has no own."""
 
-DEFAULT_STARTS = f"the paper's, else {DEFAULT_START}; {DEFAULT_TEXT_START} for models that generate text"
+DEFAULT_STARTS = f"the paper's, else {DEFAULT_START}; {DEFAULT_TEXT_START} for models that generate or embed texts"
 """The default of --init in words."""
 
 AUTO = "auto"

@@ -26,6 +26,7 @@ from stillery.models.head_type import EMBEDDING
 from stillery.models.load_embedder import load_embedder, with_pooling
 from stillery.models.load_model import Loaded, check_same_tokenizer
 from stillery.models.model_folder import model_folder
+from stillery.models.option_words import DEFAULT_TEXT_START
 from stillery.models.sentence_folder import describes_embedder
 
 __all__ = ["KIND"]
@@ -76,6 +77,7 @@ KIND = Kind(
     heads=(EMBEDDING.ending,),
     recognises=lambda model: describes_embedder(Path(model_folder(model))),
     headless=True,
+    start=DEFAULT_TEXT_START,
     meant=lambda data: data.pooling is not None,
     refuses=_REFUSES,
     load=load_embedder,

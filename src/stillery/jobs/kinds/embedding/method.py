@@ -27,7 +27,10 @@ def for_embeddings(recipe: Recipe, run: Distill, teacher: Loaded) -> Recipe:
             "such as kd or layer-forward"
         )
     prediction = _prediction(method)
-    return dataclasses.replace(recipe, stages=tuple(_stage(stage, prediction) for stage in recipe.stages))
+    # A start that was measured to be best was measured on classifiers.
+    init = None if recipe.init_measured else recipe.init
+    stages = tuple(_stage(stage, prediction) for stage in recipe.stages)
+    return dataclasses.replace(recipe, stages=stages, init=init, init_measured=False)
 
 
 def _stage(stage: Stage, prediction: Prediction) -> Stage:
