@@ -65,7 +65,7 @@ format: .venv/dev
 	touch $@
 
 .venv/dev: .venv/base
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,onnx,pictures,search,tensorboard,transport,dev]"
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e ".[demo,generation,onnx,peft,pictures,search,tensorboard,transport,dev]"
 	touch $@
 
 .venv/slow: .venv/dev
