@@ -7,7 +7,7 @@ BIN := .venv/bin
 demo: .venv/demo
 	$(BIN)/stillery demo
 
-# Goes on where it was stopped.
+# Continues where it was stopped.
 study: .venv/demo
 	$(BIN)/stillery study studies/quick.toml --out study --workers 2
 

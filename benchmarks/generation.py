@@ -5,7 +5,7 @@
 
 The teacher is fine-tuned once; a student's seed decides its order of examples, its random weights and its random pairs.
 A method's own options follow its name: `kd:hard_weight=1:soft_weight=1:temperature=1`. A run that is finished in --out
-is not run again, so a benchmark that was cut short goes on; --report prints what is there. Scores are of the test
+is not run again, so a benchmark that was cut short continues; --report prints what is there. Scores are of the test
 split, with the weights that are best on dev. --against METHOD prints what others have more or less than it, with
 intervals of the same texts drawn for both; --unseen COLUMN scores texts apart whose value of a column does not
 occur in training.

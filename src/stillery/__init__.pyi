@@ -468,7 +468,7 @@ def distill(
 
     Output:
         config: A run file; options given beside it win.
-        resume: Go on with the unfinished run in out.
+        resume: Continue the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
         push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
             private.
@@ -883,7 +883,7 @@ def finetune(
 
     Output:
         config: A run file; options given beside it win.
-        resume: Go on with the unfinished run in out.
+        resume: Continue the unfinished run in out.
         overwrite: Replace an earlier run in out, as soon as this one begins.
         push_to_hub: Upload the model and its card to the hub at the end, as NAME or ACCOUNT/NAME; a new one is
             private.
@@ -1252,7 +1252,7 @@ def shrink(
         layers: Depths to try.  [default: every sixth of the teacher's]
         widths: Widths to try.  [default: the teacher's]
         inits: Starts to try, such as ['first', 'even'].  [default: the method's]
-        out: Folder of the search; the same call goes on with it.  [default: a temporary one, which is removed
+        out: Folder of the search; the same call continues it.  [default: a temporary one, which is removed
             when the process ends]
         tokenizer: The tokenizer of a model that is given in memory.
         method: Distillation method; see `stillery methods`.

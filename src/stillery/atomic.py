@@ -1,6 +1,7 @@
 """Atomic writes of files and folders: written under a temporary name in the same folder, then renamed.
 
-The temporary name says which process writes, so that what a killed one left behind is told from what is being written.
+The temporary name says which process writes, so that what a killed one left behind is known from what is
+being written.
 """
 
 from __future__ import annotations

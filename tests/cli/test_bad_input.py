@@ -288,7 +288,7 @@ def test_a_run_is_never_overwritten(command, place, tmp_path):
     assert done.code == 2 and "holds another run (it differs in lr, seed)" in done.err
     (out / "metrics.json").unlink()
     done = command(*run, "--out", out)
-    assert done.code == 2 and "unfinished: go on with --resume" in done.err
+    assert done.code == 2 and "unfinished: continue with --resume" in done.err
     del before[out / "metrics.json"]
     after = _listing(out)
     assert {path: after[path] for path in before if path != out} == {

@@ -62,7 +62,7 @@ def test_another_teacher_of_the_same_weights_is_noticed(
     done = command("distill", "--resume", "--out", unfinished)
     assert done.code == 2 and done.err == (
         f"stillery: {what} changed since the run in {unfinished} began: put back what it was and --resume again, or "
-        "begin anew with --overwrite\n"
+        "start again with --overwrite\n"
     )
 
 

@@ -94,7 +94,7 @@ def test_the_one_before_is_used_and_the_run_ends_the_same(
     done = command("distill", "--resume", "--out", stopped)
     assert done.code == 0, done.err
     assert [line for line in done.err.splitlines() if "damaged" in line] == [
-        f"{place}: damaged ({said}); the run goes on from step 3"
+        f"{place}: damaged ({said}); the run continues from step 3"
     ]
     assert same_as(stopped, runs[0]) and not (stopped / "checkpoints").exists()
     steps = [json.loads(line)["step"] for line in (stopped / "log.jsonl").read_text().splitlines()]
@@ -109,11 +109,11 @@ def test_every_damage_of_every_file_is_found(
     damage(stopped / "checkpoints" / "step-6" / file)
     checkpoint.drop_damaged(stopped, keep_best=True)
     said = capsys.readouterr().err
-    assert file in said and said.endswith("; the run goes on from step 3\n") and said.count("\n") == 1
+    assert file in said and said.endswith("; the run continues from step 3\n") and said.count("\n") == 1
     assert checkpoint.read_progress(stopped).step == 3
-    # The same again to the only one left: then there is nothing to go on from, and nothing is removed.
+    # The same again to the only one left: then there is nothing to continue from, and nothing is removed.
     damage(stopped / "checkpoints" / "step-3" / file)
-    with pytest.raises(UserError, match="there is no earlier checkpoint: begin anew with --overwrite"):
+    with pytest.raises(UserError, match="there is no earlier checkpoint: start again with --overwrite"):
         checkpoint.drop_damaged(stopped, keep_best=True)
     assert (stopped / "checkpoints" / "step-3").is_dir()
 

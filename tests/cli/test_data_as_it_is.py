@@ -37,7 +37,7 @@ def test_a_run_on_semicolons_in_latin_1(command, make_bert, rows, tmp_path):
     data.write_bytes(("text;label\n" + "\n".join(lines)).encode("latin-1"))
     asked = ("finetune", "--model", make_bert(), "--data", data, *QUICK)
     done = command(*asked, "--out", tmp_path / "no")
-    assert done.code == 2 and "say --encoding latin-1" in done.err and not (tmp_path / "no").exists()
+    assert done.code == 2 and "use --encoding latin-1" in done.err and not (tmp_path / "no").exists()
     done = command(*asked, "--encoding", "latin-1", "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert 'encoding = "latin-1"' in settings_of(tmp_path / "run") and metrics_of(tmp_path / "run")["examples"] == 4
@@ -112,7 +112,7 @@ def test_lists_with_commas_are_asked_about(command, make_bert, texts, tmp_path):
         "--label-separator ',' if it is, or --no-multi-label if it is a class of its own"
     ]
     done = command(*asked, "--multi-label")
-    assert done.code == 2 and "say --label-separator ',' if it is, or --label-separator '|'" in done.err
+    assert done.code == 2 and "use --label-separator ',' if it is, or --label-separator '|'" in done.err
     done = command(*asked, "--multi-label", "--label-separator", ",")
     assert done.code == 0 and "any of the labels funny, sad" in done.err
     done = command(*asked[:-1], tmp_path / "own", "--no-multi-label")
@@ -142,7 +142,7 @@ def test_the_labels_of_data_and_teacher_are_brought_together(
     data = write_csv(tmp_path / "in.csv", ("text", "label"), rows)
     asked = ("distill", "--teacher", teacher, "--data", data, "--layers", 1, *QUICK)
     done = command(*asked, "--out", tmp_path / "no")
-    assert done.code == 2 and f"if that is what they mean, say --label-map {suggested}" in done.err
+    assert done.code == 2 and f"if that is what they mean, use --label-map {suggested}" in done.err
     done = command(*asked, "--label-map", suggested, "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert f'label_map = "{suggested}"' in settings_of(tmp_path / "run")

@@ -122,7 +122,7 @@ def test_from_texts_to_a_folder_of_sentence_transformers(command, teacher, pairs
 
 
 def test_texts_are_scored_by_the_teachers_embeddings(command, teacher, texts, tmp_path, monkeypatch):
-    """A run that was killed goes on to the same bits, and a run file repeats it."""
+    """A run that was killed continues to the same bits, and a run file repeats it."""
 
     def ask(out: Path) -> tuple[object, ...]:
         return distil(teacher, texts, out, "--checkpoint-every", 2, "--eval-every", 2)

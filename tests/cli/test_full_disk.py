@@ -1,4 +1,4 @@
-"""A disk that is full while weights are written: one line that names the place, and a run that goes on."""
+"""A disk that is full while weights are written: one line that names the place, and a run that continues."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_an_interrupted_run_says_how_to_go_on(tiny_teacher, reviews, tmp_path):
         process.kill()
     assert process.returncode == 130, stderr
     assert stdout == "" and "Traceback" not in stderr
-    ended = r"stillery: interrupted at step \d+, which is saved; the run in (.*) goes on with --resume"
+    ended = r"stillery: interrupted at step \d+, which is saved; the run in (.*) continues with --resume"
     assert re.fullmatch(ended, stderr.splitlines()[-1])[1] == str(out)
     assert not (out / "metrics.json").exists() and (out / "run.toml").is_file()
 

@@ -82,7 +82,7 @@ def test_more_than_a_thousand_classes_are_right_if_the_user_says_so(texts, make_
     done = command(*asked, "out")
     assert done.code == 2 and done.err == (
         "stillery: many.csv: the label column holds 1100 different values in 3300 rows; choose another "
-        "column with --label, or say --max-classes 1100 if they are the classes\n"
+        "column with --label, or use --max-classes 1100 if they are the classes\n"
     )
     assert command(*asked, "out", "--max-classes", "1000").code == 2
     done = command(*asked, "out", "--max-classes", "1100")

@@ -1,4 +1,4 @@
-"""A user stops a run: what is kept, and whether there is something to go on with."""
+"""A user stops a run: what is kept, and whether there is something to continue."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_texts_of_a_teacher_are_kept_before_there_is_a_run(command, tmp_path, mo
     done = command(*run)
     assert done.code == 130 and not out.exists()
     *_, kept, last = done.err.splitlines()
-    assert kept == "16 texts of the teacher are kept; the same command goes on from there"
+    assert kept == "16 texts of the teacher are kept; the same command continues from there"
     assert last == f"stillery: interrupted; nothing was written to {out}"
     done = command(*run, "--verbose")
     assert done.code == 0, done.err

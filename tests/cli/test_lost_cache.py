@@ -66,7 +66,7 @@ def test_a_file_cut_short_while_it_is_read_stops_the_run(command, asked, cache, 
         at_step(3, cut, patch)
         done = command(*asked, "--out", out)
     assert done.code == 1 and done.err.splitlines()[-1] == (
-        f"stillery: {files[0]} was cut short while the run read it; go on with --resume, which fills it again"
+        f"stillery: {files[0]} was cut short while the run read it; continue with --resume, which fills it again"
     )
     done = command("distill", "--resume", "--out", out)
     assert done.code == 0 and "damaged blocks of logits: 1, filled again" in done.err, done.err

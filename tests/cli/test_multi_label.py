@@ -201,7 +201,7 @@ def test_a_text_file_is_enough_to_distil(command, tiny_teacher, texts, tmp_path)
     (tmp_path / "texts.txt").write_text("\n\n".join(texts) + "\n")
     ask = ("distill", "--teacher", tiny_teacher, "--data", tmp_path / "texts.txt", "--layers", 1, *SMALL)
     done = command(*ask, "--out", tmp_path / "run")
-    assert done.code == 2 and "say --unlabelled" in done.err
+    assert done.code == 2 and "use --unlabelled" in done.err
     done = command(*ask, "--unlabelled", "--out", tmp_path / "run")
     assert done.code == 0, done.err
     assert "32 train, 4 dev, 4 test" in done.err

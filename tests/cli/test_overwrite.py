@@ -62,7 +62,7 @@ def test_an_earlier_run_stays_until_everything_is_checked(run, distil, tmp_path)
     for options, words in (
         (("--layers", 9), "--layers 9"),
         (("--text", "txt"), "'txt'"),
-        (("--resume",), "--overwrite begins anew and --resume goes on: give one"),
+        (("--resume",), "--overwrite starts again and --resume continues: give one"),
     ):
         done = distil(run, *options)
         assert done.code == 2 and words in done.err
@@ -161,7 +161,7 @@ def test_overwrite_in_python(run, tiny_teacher, reviews):
     asked = {"teacher": tiny_teacher, "data": reviews, "layers": 2, "max_steps": 1, "out": run}
     with pytest.raises(UserError, match="holds another run"):
         stillery.distill(**asked)
-    with pytest.raises(UserError, match="--overwrite begins anew and --resume goes on"):
+    with pytest.raises(UserError, match="--overwrite starts again and --resume continues"):
         stillery.distill(**asked, overwrite=True, resume=True)
     result = stillery.distill(**asked, overwrite=True)
     assert result.metrics["training"]["steps"] == 1

@@ -196,7 +196,7 @@ def test_there_must_be_a_run_to_go_on_with(tmp_path: Path, capsys, job: str) -> 
     for out in (tmp_path / "nowhere", tmp_path):
         assert run([job, "--resume", "--out", out]) == 2
         assert capsys.readouterr().err.splitlines() == [
-            f"stillery: --resume: there is no run in {out} to go on with; name its folder, or say what to run"
+            f"stillery: --resume: there is no run in {out} to continue; name its folder, or what to run"
         ]
     assert not (tmp_path / "nowhere").exists()
 

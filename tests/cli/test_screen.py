@@ -53,7 +53,7 @@ def on_a_terminal(*arguments: object, columns: int = 80) -> tuple[int, list[str]
 
 
 def next_commands(said: str) -> list[list[str]]:
-    """The arguments of the commands that are shown to go on with."""
+    """The arguments of the commands that are shown to continue."""
     after = said.partition("next:\n")[2].replace("\\\n", " ")
     return [shlex.split(line)[1:] for line in after.splitlines()]
 

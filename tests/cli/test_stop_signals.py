@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: a checkpoint at the end of the step, and a line that says how to go on."""
+"""Ctrl-C and SIGTERM: a checkpoint at the end of the step, and a line that says how to continue."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_a_run_stops_with_a_checkpoint(asked, whole, tmp_path, number, code, wor
     stopped = start(tmp_path / "said", *asked, "--out", out, before=signals_at([step], number))
     assert stopped.wait() == code, stopped.err
     assert last_line(stopped) == (
-        f"stillery: {words} at step {kept}, which is saved; the run in {out} goes on with --resume"
+        f"stillery: {words} at step {kept}, which is saved; the run in {out} continues with --resume"
     )
     assert "Traceback" not in stopped.err and checkpoint.read_progress(out).step == kept
     assert not [path for path in out.rglob("*") if ".stillery-" in path.name]
@@ -89,7 +89,7 @@ def test_a_signal_at_the_last_step_comes_before_scoring(asked, whole, tmp_path):
     out = tmp_path / "run"
     stopped = start(tmp_path / "said", *asked, "--out", out, before=signals_at([12], signal.SIGTERM))
     assert stopped.wait() == 143, stopped.err
-    assert last_line(stopped) == f"stillery: stopped by SIGTERM; the run in {out} goes on with --resume"
+    assert last_line(stopped) == f"stillery: stopped by SIGTERM; the run in {out} continues with --resume"
     ends_the_same(out, whole, tmp_path / "again")
 
 
@@ -129,7 +129,7 @@ def test_handlers_of_others_are_left_alone():
 
 
 def test_a_study_stops_with_a_line(tmp_path):
-    """`study` and `shrink` end in the same way; their cells go on from their checkpoints."""
+    """`study` and `shrink` end in the same way; their cells continue from their checkpoints."""
 
     def before() -> None:
         from stillery.study import run
@@ -141,5 +141,5 @@ def test_a_study_stops_with_a_line(tmp_path):
     stopped = start(tmp_path / "said", "study", plan, "--out", tmp_path / "study", before=before)
     assert stopped.wait() == 143
     assert last_line(stopped) == (
-        f"stillery: stopped by SIGTERM; the same command goes on with the study in {tmp_path / 'study'}"
+        f"stillery: stopped by SIGTERM; the same command continues the study in {tmp_path / 'study'}"
     )

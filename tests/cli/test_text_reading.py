@@ -88,7 +88,7 @@ def test_a_student_reads_as_its_teacher_does(command, llama, pairs, tmp_path):
         settings(tmp_path / "own")["prompt"] == "{source} :" and settings(tmp_path / "own")["max_target_length"] == 12
     )
     assert weights(tmp_path / "own") != weights(tmp_path / "taken")
-    # The same command goes on with its run, and a run file repeats it, whatever the teacher reads.
+    # The same command continues with its run, and a run file repeats it, whatever the teacher reads.
     done = command(*distil(tmp_path / "teacher", pairs, tmp_path / "taken"), "--resume")
     assert done.code == 0 and "finished already" in done.err
 

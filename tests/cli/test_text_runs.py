@@ -1,4 +1,4 @@
-"""Models that write text, through the commands: fine-tune, distil, write, score, go on."""
+"""Models that write text, through the commands: fine-tune, distil, write, score, continue."""
 
 from __future__ import annotations
 

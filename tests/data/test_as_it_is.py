@@ -66,9 +66,9 @@ def test_a_text_file_in_another_encoding(tmp_path: Path, encoding: str, suffix: 
     [
         (
             PLAIN.encode("latin-1"),
-            "row 1 (also 2, 3, 4): not UTF-8 text; save the file as UTF-8, or say --encoding lat",
+            "row 1 (also 2, 3, 4): not UTF-8 text; save the file as UTF-8, or use --encoding lat",
         ),
-        ("text,label\n“a”,x\nb,y\n".encode("cp1252"), "save the file as UTF-8, or say --encoding cp1252, which fits"),
+        ("text,label\n“a”,x\nb,y\n".encode("cp1252"), "save the file as UTF-8, or use --encoding cp1252, which fits"),
         (b"text,label\ncaf\xe9,x\nb,y\n" + "é,x\n".encode(), "not UTF-8 text; save the file as UTF-8"),
         (b"text,label\n\x81\xe9,x\nb,y\n", "not UTF-8 text; save the file as UTF-8"),
         (PLAIN.encode("utf-16-le"), "--encoding utf-16-le"),
@@ -92,7 +92,7 @@ def test_an_encoding_that_does_not_fit_or_is_none(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_bytes(b"text,label\na,x\ncaf\xe9,y\n")
     assert lines_of(lambda: load_file(path, encoding="utf-8")) == (
-        "a.csv, row 2: not utf-8 text; say another --encoding, or save the file as UTF-8",
+        "a.csv, row 2: not utf-8 text; use another --encoding, or save the file as UTF-8",
     )
     assert "not utf-16 text" in lines_of(lambda: load_file(path, encoding="utf-16"))[0]
     for name in ("latn", "base64", "punycode"):

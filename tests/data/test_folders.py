@@ -56,7 +56,7 @@ def test_the_files_of_a_part(tmp_path, names, train):
         (["train.csv", "train/a.csv"], r"more than one train file \(train.csv, train/\)"),
         (["train-1.csv", "train-2.csv", "train-extra.csv"], "more than one train file.*train-extra.csv"),
         (["train-1.csv", "train-1.jsonl"], "more than one train file"),
-        (["train-1.csv", "train_01.csv"], "a number is there twice among the train files"),
+        (["train-1.csv", "train_01.csv"], "a number appears twice among the train files"),
         (["train-0-of-3.csv", "train-2-of-3.csv"], "2 train files, and their names say 3"),
         (["train.csv", "dev_matched.csv", "dev_mismatched.csv"], "dev file .dev_matched.csv, dev_mismatched.csv"),
         (["train.csv", "dev.csv", "validation.csv"], r"more than one dev file \(dev.csv, validation.csv\)"),
@@ -152,7 +152,7 @@ def test_text_files_are_texts_alone(tmp_path):
             file.write_bytes(gzip.compress(path.read_bytes()))
         assert load_inputs(file)["text"].to_pylist() == ["first line, with a comma", "  second", "third"]
     assert load_file(path, need_labels=False)[0].labels is None
-    with pytest.raises(UserError, match=r"no label column.*or say --unlabelled to distil on texts alone$"):
+    with pytest.raises(UserError, match=r"no label column.*or use --unlabelled to distil on texts alone$"):
         load(path)
 
 

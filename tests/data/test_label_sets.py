@@ -172,7 +172,7 @@ def test_numbers_are_never_taken_for_names(tmp_path):
     with pytest.raises(
         UserError,
         match="'0' is not known; known labels: negative, positive; numbers are not names; if that is what they mean, "
-        "say --label-map 0=negative,1=positive",
+        "use --label-map 0=negative,1=positive",
     ):
         load_file(path, labels=Labels(names=("negative", "positive")))
 

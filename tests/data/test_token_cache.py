@@ -213,4 +213,4 @@ def test_a_folder_that_cannot_be_written_is_said_once(
     for limit in (8, 9):
         assert len(cached_tokens(made(), tokenizer, limit)) == ROWS
     said = capsys.readouterr().err
-    assert said.count("cannot be written") == 1 and "going on without it" in said
+    assert said.count("cannot be written") == 1 and "continuing without it" in said

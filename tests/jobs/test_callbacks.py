@@ -58,7 +58,7 @@ def test_on_step_stops_a_run_which_is_then_scored_and_finished(
     assert (training["steps"], training["kept_step"], training["stopped_by"]) == (3, 3, "on_step")
     assert training["stopped_early"] and training["dev_last"] == events(run.out, "dev")[-1]["metrics"]
     assert [event["by"] for event in events(run.out, "stopped")] == ["on_step"]
-    # It is finished: there is nothing to go on with.
+    # It is finished: there is nothing to continue.
     assert stillery.distill(**given, out=tmp_path / "run", resume=True).metrics == run.metrics
     assert not (run.out / "checkpoints").exists()
 

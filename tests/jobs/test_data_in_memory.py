@@ -181,7 +181,7 @@ def test_a_run_without_a_folder_is_in_a_temporary_one(
     assert said is not None and Path(said[1]) == teacher.out and (teacher.out / "run.toml").is_file()
     run = stillery.distill(teacher=teacher, data=rows, **SMALL)
     assert run.out != teacher.out and run.metrics["examples"] == teacher.metrics["examples"]
-    with pytest.raises(UserError, match=r"^resume goes on with the run in a folder, and out is not given"):
+    with pytest.raises(UserError, match=r"^resume continues the run in a folder, and out is not given"):
         stillery.distill(teacher=teacher, data=rows, resume=True, **SMALL)
 
 

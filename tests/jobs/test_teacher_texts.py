@@ -209,7 +209,7 @@ def test_what_was_written_before_an_end_is_not_written_again(
     monkeypatch.setattr(type(teacher.model), "generate", stopped)
     with pytest.raises(KeyboardInterrupt):
         teacher_texts(teacher, examples, reading_of(teacher), SEARCH, 4)
-    assert "8 texts of the teacher are kept; the same command goes on from there" in capsys.readouterr().err
+    assert "8 texts of the teacher are kept; the same command continues from there" in capsys.readouterr().err
     if killed:
         monkeypatch.setenv("STILLERY_CACHE", str(tmp_path / "copy"))
     with verbosity_as(Verbosity.VERBOSE):

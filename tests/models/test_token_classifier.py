@@ -101,7 +101,7 @@ def test_the_head_is_known_by_its_class(tagger: Loaded, make: Any) -> None:
 
 @torch.no_grad()
 def test_a_trace_is_what_transformers_gives(tagger: Loaded, inputs: dict[str, Tensor]) -> None:
-    """Every token has its logits: no layer goes on with the first token alone."""
+    """Every token has its logits: no layer depends on the first token alone."""
     expected = plainly(tagger.model, inputs)
     for layers in ((), (2,), range(5)):
         shown = trace(tagger.model, inputs, layers)

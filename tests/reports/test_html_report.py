@@ -264,7 +264,7 @@ def test_bad_input_is_one_line(made, arguments, line, command, monkeypatch):
 
 def test_a_study_without_a_finished_run_is_refused(study, tmp_path):
     bare = Path(shutil.copytree(study, tmp_path / "study", ignore=shutil.ignore_patterns("metrics.json")))
-    with pytest.raises(UserError, match=r"no finished run in this study yet; go on with it, or follow it with --serve"):
+    with pytest.raises(UserError, match=r"no finished run in this study yet; continue it, or follow it with --serve"):
         write_report([str(bare)], tmp_path / "report.html")
 
 

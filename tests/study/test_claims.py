@@ -100,7 +100,7 @@ def test_a_worker_of_another_machine_lives_while_its_counter_moves_whatever_the_
 
 
 def test_a_worker_whose_cell_was_taken_ends_itself(tmp_path):
-    """It was stopped for so long that another took over: two never go on with one cell."""
+    """It was stopped for so long that another took over: two never continue one cell."""
     lost = []
     with Claims(tmp_path, pace=QUICK, lost=lambda: lost.append(LOST)) as claims:
         assert claims.take("cell")

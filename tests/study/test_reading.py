@@ -34,8 +34,8 @@ def test_one_seed_carries_nothing_about_methods() -> None:
     said = read(rows(1, kd=70, pkd=90, a=50))
     assert said == (
         "One seed: how far trainings scatter is not known, so pkd and a cannot be said to be better or worse than kd. "
-        "No student can be told from the one with the highest mean, pkd. Examples were not resampled: there are no "
-        "predictions of kd, seed 0."
+        "No student can be distinguished from the one with the highest mean, pkd. Examples were not resampled: there "
+        "are no predictions of kd, seed 0."
     )
 
 
@@ -47,18 +47,20 @@ def test_two_seeds_are_too_few() -> None:
 
 def test_no_method_can_be_told_from_the_baseline() -> None:
     said = read(rows(5, kd=80, pkd=80.05, a=79.9))
-    assert "No method can be told from kd on 5 seeds; that does not show that they are alike: the largest" in said
-    assert not re.search(r"Better|Worse|is told from all", said)
+    assert (
+        "No method can be distinguished from kd on 5 seeds; that does not show that they are alike: the largest" in said
+    )
+    assert not re.search(r"Better|Worse|is distinguished from all", said)
 
 
 def test_some_are_better_and_some_are_worse() -> None:
     said = read(rows(6, none=80, up=85, same=80.1, down=70))
     assert re.match(
         r"Better than none: up by \+5\.0 \(\+\d\.\d to \+\d\.\d\)\. "
-        r"Worse than none: down by -10\.0 \(-\d+\.\d to -\d+\.\d\)\. Not told from none: same\.",
+        r"Worse than none: down by -10\.0 \(-\d+\.\d to -\d+\.\d\)\. Not distinguished from none: same\.",
         said,
     )
-    assert "up is told from all others as the best." in said
+    assert "up is distinguished from all others as the best." in said
     # Six seeds are enough for one comparison without assumptions, not for three of them.
     assert "since 6 seeds give no p below 0.0312; with so many methods it would take 7 seeds." in said
     assert "since" not in read(rows(6, none=80, up=85))
@@ -75,7 +77,7 @@ def test_overlapping_intervals_are_explained_where_pairs_differ() -> None:
 
 def test_several_are_tied_as_the_best() -> None:
     said = read(rows(6, kd=70, a=80, b=80.05))
-    assert re.search(r"The highest mean is that of [ab]; not told from it: [ab]\.", said)
+    assert re.search(r"The highest mean is that of [ab]; not distinguished from it: [ab]\.", said)
 
 
 def test_a_teacher_below_its_students_is_named() -> None:
@@ -133,7 +135,7 @@ def test_methods_over_enough_tasks() -> None:
     assert "a from kd (ranks " in said and "b from kd (ranks " in said
     assert " from a " not in said and " from b " not in said
     assert re.match(
-        r"Over 8 tasks no method can be told from another \(Friedman", read_overall(many(8, kd=0, a=0, b=0))
+        r"Over 8 tasks no method can be distinguished from another \(Friedman", read_overall(many(8, kd=0, a=0, b=0))
     )
 
 
@@ -173,7 +175,7 @@ def test_the_spread_of_strategies() -> None:
     assert re.search(r"task: 3 strategies lie 5\.0 points apart, forward highest and reverse lowest\.", said)
     assert re.search(r"So it matters here which layers are matched, by 4\.\d to 5\.\d points \(p", said)
     said = spreads(forward=80, reverse=80, random=80)
-    assert "So the spread is not told from that of the seeds" in said
+    assert "So the spread is not distinguished from that of the seeds" in said
     assert re.search(r"That does not show that it is 0: up to \d\.\d points go with these scores\.", said)
     assert not re.search(r"doesn't matter|does not matter|no effect", said)
 

@@ -109,7 +109,7 @@ def test_from_a_plan_to_a_table(write_plan, tmp_path, stillery):
 
 
 def test_killed_workers_lose_nothing_and_the_rest_ends_with_the_same_bits(write_plan, tmp_path):
-    """kill -9 of a study and its workers while a student is trained: another goes on with the cell."""
+    """kill -9 of a study and its workers while a student is trained: another continues the cell."""
     plan = write_plan(
         methods="[methods.kd]\n", student="max_steps = 400\ncheckpoint_seconds = 0.05\neval_every = 10\nlr = 1e-3"
     )

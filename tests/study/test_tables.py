@@ -71,7 +71,7 @@ def test_scores_show_how_many_runs_there_are(found: Conclusions) -> None:
         ["big (teacher)", "-", "60.0", "70.0"],
         ["none", "first", "50.2 (0.2)", "**61.0 (0.8)**"],
         ["kd", "first", "**55.2 (0.2)**", "**61.5 (1.3)**"],
-        # Two runs cannot be told from anything, so they are bold too, and say that they are two.
+        # Two runs cannot be distinguished from anything, so they are bold too, and say that they are two.
         [r"p\_kd\|2", "last", "**55.2 (0.1), 2 of 4, 1 failed**", "**61.5 (0.6)**"],
         ["lost", "first", "failed", "missing"],
         [r"PKD (published: Sun et al. (2019), Table 2; BERT-base, 12 to 6; GLUE test)", "-", "-", "65.5"],

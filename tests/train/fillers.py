@@ -2,7 +2,7 @@
 
 They are forked from one that has everything loaded, so that they truly start together. Each of three scenes has a cache
 of its own in FOLDER: all begin at once; or the first has filled a block and is killed while others wait; or it is
-stopped there, and goes on when all others have ended. Prints a JSON line for each process of each.
+stopped there, and continues when all others have ended. Prints a JSON line for each process of each.
 """
 
 from __future__ import annotations

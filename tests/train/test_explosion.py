@@ -1,4 +1,4 @@
-"""A loss that has exploded is told from what healthy runs do."""
+"""A loss that has exploded is distinguished from what healthy runs do."""
 
 from __future__ import annotations
 

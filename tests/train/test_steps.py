@@ -314,7 +314,7 @@ def test_a_recording_that_fails_is_ended_and_leaves_nothing_behind(
 
     class Graph:
         def capture_begin(self, pool: object, capture_error_mode: str) -> None:
-            # Threads that read ahead go on as they did.
+            # Threads that read ahead continue as they did.
             assert pool == "pool" and capture_error_mode == "thread_local" and happened[-1] == "waited"
             happened.append("begins")
 

@@ -770,7 +770,7 @@ def test_a_run_that_read_from_its_store_does_not_go_on_without(
     monkeypatch.setenv("STILLERY_CACHE", "off")
     with pytest.raises(UserError, match="STILLERY_CACHE=off"):
         go_on(storing=ON, before=[0])
-    assert isinstance(go_on(storing=ON, before=[]).teachers[0], LiveTeacher), "one that ran live goes on so"
+    assert isinstance(go_on(storing=ON, before=[]).teachers[0], LiveTeacher), "one that ran live continues so"
 
 
 def test_a_whole_array_is_read_where_nothing_can_be_written(

@@ -167,7 +167,7 @@ def test_other_trackers_get_the_settings_once_and_no_step_twice(
     out = tmp_path / "small"
     given = (*asked, "--track", "wandb, mlflow,trackio", "--tensorboard", "--out", out)
     assert start(*given, killed_at=5).returncode == 9
-    # A run that goes on may be killed again, before it is as far as the first time.
+    # A run that continues may be killed again, before it is as far as the first time.
     code = start("distill", "--resume", "--out", out, killed_at=5).returncode
     assert code == 9
     done = start("distill", "--resume", "--out", out)
@@ -206,7 +206,7 @@ def test_a_tracker_that_is_gone_ends_no_run(
     monkeypatch.setenv("FAILS", "log")
     done = start(*asked, "--track", "wandb,tensorboard", "--out", tmp_path / "run")
     assert done.returncode == 0, done.stderr
-    line = "warning: wandb gets no more of the log (ConnectionError: nobody answers); log.jsonl goes on"
+    line = "warning: wandb gets no more of the log (ConnectionError: nobody answers); log.jsonl continues"
     assert done.stderr.count(line) == 1
     assert [one["what"] for one in told(packages)["wandb"]].count("log") == 1
     assert close(shown(tmp_path / "run"), logged(tmp_path / "run"))

@@ -1,4 +1,4 @@
-"""Two processes train like one with batches twice as large, with every method, and go on with a run of one."""
+"""Two processes train like one with batches twice as large, with every method, and continue with a run of one."""
 
 from __future__ import annotations
 
@@ -228,7 +228,7 @@ def test_a_run_goes_on_with_as_large_steps_however_they_are_divided(
     done = start(now, "-m", "stillery", "distill", "--out", out, "--resume", *more)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("model: ") == 1, "the result is shown once"
-    assert "the run goes on with batch size" in done.stdout + done.stderr
+    assert "the run continues with batch size" in done.stdout + done.stderr
     assert [line["step"] for line in logged(out)] == list(range(1, 49))
     assert_alike(whole, out)
     written = tomllib.loads((out / "run.toml").read_text())

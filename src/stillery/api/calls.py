@@ -372,7 +372,7 @@ def _out(given: Mapping[str, Any], job: str) -> Path:
 
     out = given.get("out")
     if out is None and given.get("resume"):
-        raise UserError("resume goes on with the run in a folder, and out is not given: name the folder")
+        raise UserError("resume continues the run in a folder, and out is not given: name the folder")
     if out is None and "output_dir" in given:
         raise UserError("output_dir is not a setting: it is called out here")
     return temporary_run(job) if out is None else Path(out)

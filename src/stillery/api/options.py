@@ -81,7 +81,7 @@ _RUN = (
         name="config", type="StrPath | None", panel=Panel.OUTPUT, help="A run file; options given beside it win.",
     ),
     Option(
-        name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Go on with the unfinished run in out.",
+        name="resume", type="bool", default=False, panel=Panel.OUTPUT, help="Continue the unfinished run in out.",
     ),
     _overwrite("Replace an earlier run in out, as soon as this one begins."),
     _PUSH,
@@ -168,7 +168,7 @@ SHRINK = options_of(
     ),
     Option(
         name="out", type="StrPath | None", panel=Panel.FIRST,
-        help="Folder of the search; the same call goes on with it.  [default: a temporary one, which is removed when "
+        help="Folder of the search; the same call continues it.  [default: a temporary one, which is removed when "
         "the process ends]",
     ),
     _TOKENIZER,

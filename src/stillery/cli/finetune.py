@@ -47,7 +47,7 @@ def finetune(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on with the unfinished run in --out.", rich_help_panel=Panel.OUTPUT),
+        typer.Option("--resume", help="Continue the unfinished run in --out.", rich_help_panel=Panel.OUTPUT),
     ] = False,
     overwrite: Annotated[
         bool,

@@ -22,7 +22,7 @@ def interruptible(out: Path, *, overwrite: bool = False) -> Iterator[None]:
         yield
     except KeyboardInterrupt as stopped:
         now = _written(out)
-        said = f"the run in {out} goes on with --resume" if now is not None else f"nothing was written to {out}"
+        said = f"the run in {out} continues with --resume" if now is not None else f"nothing was written to {out}"
         if now is not None and now == before:
             said = f"the earlier run in {out} is as it was"
         raise Interrupted(f"; {said}", stopped) from None

@@ -53,7 +53,7 @@ def shrink(
             "--every", help="Train every student in full, for the whole curve.", rich_help_panel=Panel.STUDENT
         ),
     ] = False,
-    out: Annotated[Path, _option("Folder of the search; the same command goes on with it.")],
+    out: Annotated[Path, _option("Folder of the search; the same command continues it.")],
     dry_run: Annotated[
         bool,
         typer.Option(
@@ -89,7 +89,7 @@ def shrink(
     try:
         found = run_shrink(request, out, workers=workers, retry=retry_failed)
     except KeyboardInterrupt as stopped:
-        raise Interrupted(f"; the same command goes on with the search in {out}", stopped) from None
+        raise Interrupted(f"; the same command continues the search in {out}", stopped) from None
     table, _, reading = found.text.partition("\n\n")
     print(table)
     for line in ("", *reading.splitlines()):

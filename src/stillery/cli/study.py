@@ -52,7 +52,7 @@ def study(
             recipes=recipe or [],
         )  # fmt: skip
     except KeyboardInterrupt as stopped:
-        raise Interrupted(f"; the same command goes on with the study in {out}", stopped) from None
+        raise Interrupted(f"; the same command continues the study in {out}", stopped) from None
     print(plain(found.text))
     for name, reason in found.failures.items():
         print(plain(f"failed: {name}: {reason}"))

@@ -204,7 +204,7 @@ def prepare_distill(
     """Load and check everything for a distillation; all errors are reported together.
 
     `own` is a recipe made in Python, `given` holds the other objects passed from Python; with `resume` the run in `out`
-    goes on.
+    continues.
     """
     given = given or FromPython()
     found = checked(asked, _CHECKS, out, own)

@@ -77,7 +77,7 @@ def prepare_finetune(
 ) -> Prepared:
     """Load and check everything for fine-tuning; all errors are reported together.
 
-    `given` holds the objects passed from Python; with `resume` the run in `out` goes on.
+    `given` holds the objects passed from Python; with `resume` the run in `out` continues.
     """
     given = given or FromPython()
     found = checked(asked, _CHECKS, out)

@@ -30,7 +30,7 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
     """Raise UserError for a run whose settings, files, models or folder are wrong, as far as this is quick to check."""
     errors, run = asked.gathered(), asked.run
     if overwrite and resume:
-        errors.add("--overwrite begins anew and --resume goes on: give one")
+        errors.add("--overwrite starts again and --resume continues: give one")
     if out is not None:
         with errors.catch():
             check_place(out)

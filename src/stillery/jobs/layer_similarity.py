@@ -80,7 +80,7 @@ def kept(out: Path) -> Alike | None:
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError):
-        raise UserError(f"{out / _FILE} cannot be read: give another folder and begin anew") from None
+        raise UserError(f"{out / _FILE} cannot be read: give another folder and start again") from None
     return alike
 
 

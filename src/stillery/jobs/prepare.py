@@ -145,7 +145,7 @@ def reads_its_data(context: Context) -> None:
 def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str], resumed: Path | None = None) -> None:
     """Raise UserError if the data or a model has changed since the run file was written.
 
-    `resumed` is the folder of a run that goes on, which no change is allowed in.
+    `resumed` is the folder of a run that continues, which no change is allowed in.
     """
     changed = [input_in_words(name) for name in changed_inputs(wanted, found) if name in wanted]
     if not changed:
@@ -153,7 +153,7 @@ def check_fingerprints(wanted: Mapping[str, str], found: Mapping[str, str], resu
     what = f"{' and '.join(changed)} changed since"
     if resumed is not None:
         raise UserError(
-            f"{what} the run in {resumed} began: put back what it was and --resume again, or begin anew with "
+            f"{what} the run in {resumed} began: put back what it was and --resume again, or start again with "
             "--overwrite"
         )
     raise UserError(f"{what} this run file was written; remove its [fingerprints] to run anyway")

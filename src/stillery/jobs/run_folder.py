@@ -103,13 +103,15 @@ def is_done(out: Path, run: Finetune | Distill, *, resume: bool, by_batch: bool 
         return _searched_otherwise(out, different)
     if resume:
         if divided and not finished(out):
-            say(f"{out}: the run goes on with {in_words(now)}, before it was {in_words(before)}; dropout draws anew")
+            say(f"{out}: the run continues with {in_words(now)}, before it was {in_words(before)}; dropout draws anew")
         return finished(out)
     if finished(out):
         raise UserError(
             f"--out {out} holds this run already, finished: read it with --resume, give another folder, or --overwrite"
         )
-    raise UserError(f"--out {out} holds this run, unfinished: go on with --resume, give another folder, or --overwrite")
+    raise UserError(
+        f"--out {out} holds this run, unfinished: continue with --resume, give another folder, or --overwrite"
+    )
 
 
 def _only_search(different: Sequence[str], run: Finetune | Distill) -> bool:
@@ -125,7 +127,7 @@ def _searched_otherwise(out: Path, different: Sequence[str]) -> bool:
         raise UserError(
             f"--out {out} holds this run, finished with another {names}: score it with stillery evaluate {out}"
         )
-    say(f"{out}: the run goes on, and its texts are searched for with the {names} given now")
+    say(f"{out}: the run continues, and its texts are searched for with the {names} given now")
     return False
 
 

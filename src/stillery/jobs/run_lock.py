@@ -54,7 +54,7 @@ def only_run_in(out: Path, accelerator: Accelerator, *, needed: bool = True) -> 
         yield
     finally:
         if turn is not None:
-            # While it is held: who waits for this very file finds that it was removed, and refuses or begins anew.
+            # While it is held: who waits for this very file finds that it was removed, and refuses or starts again.
             shutil.rmtree(out / LOCK, ignore_errors=True)
             turn.let_go()
             with suppress(OSError):
@@ -63,7 +63,7 @@ def only_run_in(out: Path, accelerator: Accelerator, *, needed: bool = True) -> 
 
 @contextmanager
 def _unless(needed: bool) -> Iterator[None]:
-    """Go on without the lock where it is not needed; it is taken to remove what a killed process left of it."""
+    """Continue without the lock where it is not needed; it is taken to remove what a killed process left of it."""
     try:
         yield
     except UserError:

@@ -128,7 +128,7 @@ def _numbers(scores: Any, place: Path) -> Scores:
 def _metrics(place: Path) -> Any:
     if place.is_dir():
         if not finished(place):
-            raise UserError(f"{place}: no finished run in this folder; give one, or go on with this one by --resume")
+            raise UserError(f"{place}: no finished run in this folder; give one, or continue this one with --resume")
         return read_metrics(place)
     try:
         found = json.loads(place.read_text(encoding="utf-8"))

@@ -102,7 +102,7 @@ def build(places: Sequence[str], *, waiting: bool = False) -> Report:
 
 
 def _refuse(studies: Sequence[Path], left_out: Sequence[str]) -> None:
-    lines = [f"{path}: no finished run in this study yet; go on with it, or follow it with --serve" for path in studies]
+    lines = [f"{path}: no finished run in this study yet; continue it, or follow it with --serve" for path in studies]
     raise UserError(*(left_out or lines))
 
 

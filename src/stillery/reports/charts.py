@@ -157,9 +157,9 @@ def seeds_and_means(points: Sequence[Point], metric: str) -> Spec:
 
 
 def differences(apart: Sequence[Apart], metric: str) -> Spec:
-    """Paired differences from a baseline with their intervals; grey diamonds cannot be told from zero."""
+    """Paired differences from a baseline with their intervals; grey diamonds cannot be distinguished from zero."""
     other, shown = apart[0].other, sorted(apart, key=lambda one: -one.value)[:MOST]
-    yes, no = "told from zero", "not told from zero"
+    yes, no = "distinguished from zero", "not distinguished from zero"
     rows = [
         {"name": one.name, "value": _digits(one.value), "low": _digits(one.low), "high": _digits(one.high),
          **_bar(one.low, one.high, -100.0), "what": yes if one.clear else no}

@@ -23,7 +23,7 @@ class Point:
         costs: `parameters`, `megabytes`, `latency_ms` or of a model that generates `generation_ms`, `train_seconds`,
             `agreement`, `peak_megabytes`, where known.
         teacher: whether it is a teacher.
-        best: whether it is the best student or cannot be told from it.
+        best: whether it is the best student or cannot be distinguished from it.
     """
 
     name: str
@@ -42,7 +42,7 @@ class Point:
 class Apart:
     """A paired difference: the score of `name` minus that of `other`, with its 95% interval.
 
-    It is `clear` if it can be told from zero; `p` is adjusted, where there is one.
+    It is `clear` if it can be distinguished from zero; `p` is adjusted, where there is one.
     """
 
     name: str
@@ -87,7 +87,7 @@ class Table:
     reading: str = ""
     tasks: Sequence[str] = ()
     search: bool = False
-    bold: str = "the best and those not told from it"
+    bold: str = "the best and those not distinguished from it"
 
 
 @dataclass(frozen=True, kw_only=True)

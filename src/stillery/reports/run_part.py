@@ -21,8 +21,8 @@ __all__ = ["MARKS", "difference", "run_parts", "scored"]
 
 HIGHER, LOWER = "▲", "▼"
 MARKS = (
-    f"{HIGHER} {LOWER}: told from the baseline. Without a mark a difference may be chance, which does not show that "
-    "two are alike."
+    f"{HIGHER} {LOWER}: distinguished from the baseline. Without a mark a difference may be chance, which does not "
+    "show that two are alike."
 )
 
 _CAPTION = (
@@ -82,7 +82,7 @@ def _own_row(model: Model) -> dict[str, Any]:
 def _best(
     models: Sequence[Model], rows: Sequence[Mapping[str, Any]], teachers: set[str], found: Comparison | None
 ) -> set[str]:
-    """Return the folders of the student with the highest score and of those that cannot be told from it."""
+    """Return the folders of the student with the highest score and of those that cannot be distinguished from it."""
     places = [place for place, row in enumerate(rows) if row["value"] is not None and row["folder"] not in teachers]
     if not places or found is None or not found.differences or found.too_few:
         return set()
@@ -126,7 +126,7 @@ def _table(
     columns = [
         Column(name="model", numeric=False),
         Column(name="made by", numeric=False),
-        Column(name=metric, help="95% interval over the examples; bold: not told from the best student"),
+        Column(name=metric, help="95% interval over the examples; bold: not distinguished from the best student"),
         *([Column(name=f"minus {baseline}", help="95% interval of a paired bootstrap")] if apart else []),
         Column(name="agreement, %", help="how often it gives its teacher's answer"),
         Column(name="layers"),
@@ -151,7 +151,7 @@ def _table(
             number(row["train_seconds"], "{:.0f}"),
         ]
         filled.append(cells)
-    notes = ["Bold: the student with the highest score and all that cannot be told from it."] if best else []
+    notes = ["Bold: the student with the highest score and all that cannot be distinguished from it."] if best else []
     notes += [MARKS] if apart else []
     return Table(title="Results", columns=columns, rows=filled, notes=notes, search=True)
 
@@ -165,7 +165,7 @@ def scored(value: float | None, between: Any, *, bold: bool = False) -> Cell:
 
 
 def difference(one: Apart | None) -> Cell:
-    """Return the cell of a paired difference; one that is told from zero is marked."""
+    """Return the cell of a paired difference; one that is distinguished from zero is marked."""
     if one is None:
         return Cell(text="-")
     between = "" if one.low is None else f"{one.low:+.1f} to {one.high:+.1f}"

@@ -1,4 +1,4 @@
-"""Serve a report on the loopback interface, made anew as a study goes on."""
+"""Serve a report on the loopback interface, made anew as a study continues."""
 
 from __future__ import annotations
 

@@ -143,7 +143,8 @@ def _table(found: Conclusions, tasks: Mapping[str, tuple[str, Sequence[Point]]])
         Column(name="method", numeric=False),
         *(Column(name=what, numeric=False) for what in terms),
         Column(
-            name=metrics.pop() if len(metrics) == 1 else "score", help="mean over seeds; bold: not told from the best"
+            name=metrics.pop() if len(metrics) == 1 else "score",
+            help="mean over seeds; bold: not distinguished from the best",
         ),
         *(
             Column(name=f"minus {one}", help="95% interval of a bootstrap; p by Holm's method")
@@ -162,7 +163,7 @@ def _table(found: Conclusions, tasks: Mapping[str, tuple[str, Sequence[Point]]])
             head += [Cell(text=getattr(row, what) or "-") for what in terms]
             rows.append([*head, *_numbers(found, task, row, one), *(_cost(one, cost) for cost, _, _ in costs)])
     notes = [
-        "Bold: the highest mean of a student and all that cannot be told from it.",
+        "Bold: the highest mean of a student and all that cannot be distinguished from it.",
         MARKS,
     ]
     return Table(

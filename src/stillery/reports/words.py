@@ -27,7 +27,7 @@ def highest(points: Sequence[Point], metric: str) -> list[str]:
 
 
 def choice(points: Sequence[Point]) -> list[str]:
-    """Return which of the students that cannot be told from the best is the smallest, and which the fastest."""
+    """Return which students are smallest and fastest of those that cannot be distinguished from the best."""
     best = [one for one in points if one.best and not one.teacher]
     if len(best) < 2:
         return []
@@ -41,11 +41,13 @@ def choice(points: Sequence[Point]) -> list[str]:
         lines.append(f"the fastest is {fastest.name} with {speed:.1f} ms a text")
     names = [one.name for one in best]
     said = listed(names) if len(names) <= _FEW else f"{', '.join(names[:_FEW])} and {len(names) - _FEW} more"
-    return [f"Of the students that cannot be told from the best ({said}) {' and '.join(lines)}."] if lines else []
+    if not lines:
+        return []
+    return [f"Of the students that cannot be distinguished from the best ({said}) {' and '.join(lines)}."]
 
 
 def over_tasks(found: Conclusions) -> list[str]:
-    """Return which method is highest over all tasks, and on how many tasks each is told from the baselines."""
+    """Return which method is highest over all tasks, and on how many tasks each is distinguished from the baselines."""
     lines, count = [], len(found.tasks)
     if found.overall is not None and len(found.overall.tasks) > 1:
         mean = found.overall.mean

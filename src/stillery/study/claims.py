@@ -6,7 +6,7 @@ link, or exclusive creation where there are none). So of all that find a cell fr
 
 A worker's heartbeat is a counter that it raises every few seconds. Another worker calls it dead when the counter has
 stood still for `dead` seconds by its own monotonic clock, or at once where both run on one machine and the process is
-gone. A worker that was stopped for long and finds its cell taken ends itself, so that two never go on with one cell.
+gone. A worker that was stopped for long and finds its cell taken ends itself, so that two never continue one cell.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""One task: the scores of a row over seeds, differences between rows, and which rows cannot be told from the best."""
+"""One task: the scores of a row over seeds, differences between rows, and the rows not distinguished from the best."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Comparison:
 
 @dataclass(frozen=True, kw_only=True)
 class Best:
-    """The row with the highest mean, and all those that cannot be told from it (which have it among them)."""
+    """The row with the highest mean, and all those that cannot be distinguished from it (which have it among them)."""
 
     row: str
     tied: tuple[str, ...]
@@ -157,7 +157,7 @@ def against(draws: TaskDraws, rows: Sequence[str], baseline: str, *, level: floa
 
 
 def best(draws: TaskDraws, rows: Sequence[str], *, level: float = LEVEL) -> Best | None:
-    """The row with the highest mean and those that cannot be told from it; None where no row has a score.
+    """The row with the highest mean and those that cannot be distinguished from it; None where no row has a score.
 
     Which row is best is known only after looking, so the p values are adjusted over all pairs of rows.
     """

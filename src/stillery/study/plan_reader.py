@@ -199,7 +199,7 @@ class PlanReader:
         found = [self._task(one, ("tasks", str(at)), teachers) for at, one in enumerate(listed)]
         for at, one in enumerate(found):
             if one.name in [other.name for other in found[:at]]:
-                self._wrong(("tasks", str(at)), f"task {one.name} is there twice: give one another name")
+                self._wrong(("tasks", str(at)), f"task {one.name} appears twice: give one another name")
         return tuple(found)
 
     def _task(self, given: Any, place: tuple[str, ...], teachers: Sequence[TeacherPlan]) -> TaskPlan:

@@ -74,7 +74,7 @@ class CriticalDifference:
         friedman: the p value of Friedman's test that all methods are alike; None with two methods.
         pairs: every pair of methods.
         groups: the largest sets of methods in which no pair can be told apart, best first; a method that is alone in
-            its set can be told from all others.
+            its set can be distinguished from all others.
         guard: whether the tasks are enough.
     """
 

@@ -112,7 +112,7 @@ class RayWorkers:
         return _Slot(node=node, task=on_node(node, _worker, order, max_calls=1, **share), order=order)
 
     def look(self) -> str | None:
-        """Start again what crashed, and use nodes that are new; gives the reason why the study cannot go on."""
+        """Start again what crashed, and use nodes that are new; gives the reason why the study cannot continue."""
         now = time.monotonic()
         if now - self._heard > _LOOK:
             if is_there():
@@ -121,7 +121,7 @@ class RayWorkers:
                 self._lost = True
                 raise Stopped(
                     "the head of the Ray cluster is lost; everything finished is kept: start the cluster, and run the "
-                    "same command to go on"
+                    "same command to continue"
                 )
             else:
                 return None

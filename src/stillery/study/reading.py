@@ -52,7 +52,7 @@ def _against(found: Conclusions, task: TaskConclusion, baseline: str) -> list[st
         lines.append(f"Worse than {baseline}: {_differences(worse)}.")
     others = [one for one in rest if one not in better and one not in worse]
     if others and (better or worse):
-        lines.append(f"Not told from {baseline}: {listed([one.row for one in others])}.")
+        lines.append(f"Not distinguished from {baseline}: {listed([one.row for one in others])}.")
     elif others:
         lines.append(_none_told(found, baseline, others))
     return [*(line for line in lines if line), *_overlap(task, better, worse), *_starts(found.results, comparisons)]
@@ -75,8 +75,8 @@ def _none_told(found: Conclusions, baseline: str, comparisons: Sequence[Comparis
     counts = sorted({len(one.seeds) for one in comparisons})
     seeds = str(counts[0]) if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
     return (
-        f"No method can be told from {baseline} on {seeds} seeds; that does not show that they are alike: the largest "
-        f"difference is that of {_differences([widest])}."
+        f"No method can be distinguished from {baseline} on {seeds} seeds; that does not show that they are alike: the "
+        f"largest difference is that of {_differences([widest])}."
     )
 
 
@@ -124,10 +124,10 @@ def _best(found: Conclusions, task: TaskConclusion) -> list[str]:
     if len(rows) == 1:
         return []
     if not others:
-        return [f"{task.best.row} is told from all others as the best."]
+        return [f"{task.best.row} is distinguished from all others as the best."]
     if len(others) == len(rows) - 1:
-        return [f"No student can be told from the one with the highest mean, {task.best.row}."]
-    return [f"The highest mean is that of {task.best.row}; not told from it: {listed(others)}."]
+        return [f"No student can be distinguished from the one with the highest mean, {task.best.row}."]
+    return [f"The highest mean is that of {task.best.row}; not distinguished from it: {listed(others)}."]
 
 
 def _teachers(results: Results, task: TaskConclusion) -> list[str]:

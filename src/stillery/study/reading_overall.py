@@ -14,7 +14,7 @@ __all__ = ["limit_of_tasks", "read_overall", "read_scores"]
 
 
 def read_scores(found: Conclusions) -> str:
-    """What the scores of all tasks say, in short: what is told from the baselines where, and which runs lack."""
+    """What the scores of all tasks say, in short: what differs from the baselines where, and which runs lack."""
     results = found.results
     lines = []
     lacking = [len(results.missing(task.name, row)) for task in results.tasks for row in results.rows]
@@ -35,14 +35,14 @@ def read_scores(found: Conclusions) -> str:
         if parts:
             lines.append(f"Against {baseline}, {', '.join(parts)}. All other differences from it may be chance.")
         else:
-            lines.append(f"No method is told from {baseline} on any task.")
+            lines.append(f"No method is distinguished from {baseline} on any task.")
     if told and len(found.tasks) > 1:
         lines.append("P values are adjusted over methods, not over tasks.")
     return " ".join(lines)
 
 
 def _where(found: Conclusions, baseline: str, sign: int) -> list[str]:
-    """Which rows are told from a baseline in one direction, each with the tasks where they are."""
+    """Which rows are distinguished from a baseline in one direction, each with the tasks where they are."""
     places: dict[str, list[str]] = {}
     for task in found.tasks:
         for one in task.comparisons[baseline]:
@@ -76,7 +76,7 @@ def read_overall(found: Conclusions) -> str:
         lines.append(limit_of_tasks(limit))
     elif len(one.difference.groups) == 1:
         because = "" if one.difference.friedman is None else f" (Friedman's test: {p_text(one.difference.friedman)})"
-        lines.append(f"Over {limit.count} tasks no method can be told from another{because}.")
+        lines.append(f"Over {limit.count} tasks no method can be distinguished from another{because}.")
     else:
         means = dict(one.difference.ranks)
         apart = [pair for pair in one.difference.pairs if not _together(pair.first, pair.second, one.difference.groups)]

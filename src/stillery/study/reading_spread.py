@@ -39,7 +39,7 @@ def read_spread(one: Spread, *, level: float, margin: float | None = None) -> st
         by = "" if one.low is None else f", by {one.low:.1f} to {one.high:.1f} points"
         lines.append(f"So it matters here which layers are matched{by} ({p_text(p)}).")
     else:
-        lines.append(f"So the spread is not told from that of the seeds ({p_text(p)}).")
+        lines.append(f"So the spread is not distinguished from that of the seeds ({p_text(p)}).")
         if one.high is not None:
             lines.append(f"That does not show that it is 0: up to {one.high:.1f} points go with these scores.")
     if one.high is not None and margin is not None and len(one.seeds) >= LEAST_SEEDS:

@@ -159,7 +159,7 @@ def _run(folder: StudyFolder, cells: Sequence[PlannedCell], engine: Workers | Ra
                         say("; ".join([f"{len(done)} of {len(cells)} cells", _came_to(folder, cell), *note]))
             shown.advance(0, note)
             if wrong is not None:
-                raise Stopped(f"{wrong}; everything finished is kept: run the same command to go on")
+                raise Stopped(f"{wrong}; everything finished is kept: run the same command to continue")
             if not workers.busy:
                 return
             time.sleep(_LOOK)

@@ -22,10 +22,10 @@ FULL = (errno.ENOSPC, errno.EDQUOT)
 
 
 def run_cell(folder: StudyFolder, cell: PlannedCell) -> None:
-    """Run a cell that this process has claimed, or go on with it.
+    """Run a cell that this process has claimed, or continue it.
 
     What cannot be run is recorded; only a full disk, and whoever stops the process, end more than the cell. Results
-    that cannot be read, and a begun run that cannot be gone on with, are set aside and made again.
+    that cannot be read, and a begun run that cannot be continued, are set aside and made again.
     """
     if folder.state(cell) is State.FINISHED:
         wrong = folder.damage(cell)

@@ -25,7 +25,7 @@ class TaskConclusion:
         task: the task.
         summaries: the scores of every row over its seeds, teachers too.
         comparisons: by baseline, every other student minus it, where both have a seed in common.
-        best: the best student and those that cannot be told from it; None without any score.
+        best: the best student and those that cannot be distinguished from it; None without any score.
         examples: how many examples were resampled; None where they were not.
         why: why they were not.
     """

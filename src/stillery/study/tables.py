@@ -23,7 +23,7 @@ NOTHING = "-"
 
 @dataclass(frozen=True, kw_only=True)
 class Entry:
-    """One entry of a table; `bold` marks the best and all that cannot be told from it."""
+    """One entry of a table; `bold` marks the best and all that cannot be distinguished from it."""
 
     text: str
     bold: bool = False
@@ -75,7 +75,8 @@ def score_table(found: Conclusions) -> Table:
         entries.append((label, *blank, *(Entry(text=_number(value)) for value in values)))
     notes = [
         "Mean (standard deviation) over seeds, in percent; where runs are missing or failed, how many there are.",
-        "Bold: the highest mean of a student and all that cannot be told from it (bootstrap, Holm over all pairs).",
+        "Bold: the highest mean of a student and all that cannot be distinguished from it (bootstrap, Holm over all "
+        "pairs).",
         *_tried(results),
     ]
     if results.published:

@@ -144,7 +144,7 @@ def no_space(folder: StudyFolder) -> str:
 
 
 def ended_often(folder: StudyFolder, cell: str | None, how: str, log: Path) -> str | None:
-    """Record that a cell has failed, as it ends its workers; without one, gives why the study cannot go on."""
+    """Record that a cell has failed, as it ends its workers; without one, gives why the study cannot continue."""
     if cell is None:
         return f"a worker ended {MOST_DEATHS} times before it had a cell{how}: see {log}"
     folder.fail(cell, f"it ended its worker {MOST_DEATHS} times{how}; is there enough memory? See {log}")
@@ -195,7 +195,7 @@ class Workers:
         return process
 
     def look(self) -> str | None:
-        """Start again what was killed; gives the reason why the study cannot go on, if there is one."""
+        """Start again what was killed; gives the reason why the study cannot continue, if there is one."""
         for place, process in enumerate(self._processes):
             if process.is_alive() or process.exitcode in (0, None):
                 continue

@@ -1,7 +1,7 @@
 """Save and restore the training checkpoints of a run: weights, projections, optimiser, counters. No pickle.
 
 Learning rate, order of examples, dropout and random pairings are pure functions of the step and are not saved. The last
-two checkpoints are kept, with checksums: a run whose last one was damaged goes on from the one before.
+two checkpoints are kept, with checksums: a run whose last one was damaged continues from the one before.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ _WEIGHTS, _OPTIMISER, _STATE = "weights.safetensors", "optimiser.safetensors", "
 _BEGUN = "begun.json"
 # In state.json: says that the checkpoint has checksums, which earlier versions did not write.
 _CHECKED = "checksums"
-_OTHERWISE = "begin anew with --overwrite, or in another --out"
+_OTHERWISE = "start again with --overwrite, or in another --out"
 _TYPES: dict[str, tuple[type, ...]] = {
     "step": (int,), "seconds": (int, float), "best": (dict, NoneType), "best_step": (int, NoneType),
     "last": (dict, NoneType), "stale": (int,), "stopped": (bool,), "stopped_by": (str, NoneType),
@@ -133,7 +133,7 @@ def save(folder: Path, module: nn.Module, optimiser: torch.optim.Optimizer, prog
 
 
 def _remove_unkept(folder: Path) -> None:
-    """Remove the best weights that no checkpoint goes on from."""
+    """Remove the best weights that no checkpoint continues from."""
     kept = set()
     for place in _places(folder):
         # Weights for a checkpoint that cannot be read are of no use.
@@ -159,7 +159,7 @@ def drop_damaged(folder: Path, *, keep_best: bool) -> None:
         wrong = _damage(folder, place, keep_best)
         if wrong is None:
             for each, what in damaged:
-                say(f"{each}: damaged ({what}); the run goes on from step {_step_of(place)}")
+                say(f"{each}: damaged ({what}); the run continues from step {_step_of(place)}")
                 remove_whole(each)
             return
         damaged.append((place, wrong))
@@ -293,7 +293,7 @@ def load_best(folder: Path, module: nn.Module, step: int) -> None:
     place = _best(folder, step)
     wrong = None if place.suffix else damage_in(place)
     if wrong is not None:
-        raise UserError(f"{place}: damaged ({wrong}); go on from an earlier checkpoint with --resume")
+        raise UserError(f"{place}: damaged ({wrong}); continue from an earlier checkpoint with --resume")
     # Further names of tied tensors are missing because they were not saved.
     module.load_state_dict(_read(place if place.suffix else place / _WEIGHTS), strict=False)
 

@@ -44,7 +44,7 @@ class SaveTimer:
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Measure the writing of a checkpoint, after which the time begins anew."""
+        """Measure the writing of a checkpoint, after which the time starts again."""
         began = self._now()
         yield
         self._since = self._now()

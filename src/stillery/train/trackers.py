@@ -147,7 +147,7 @@ class Trackers:
             tracker.log(numbers, step=step)
         except Exception as error:  # an unreachable server must not end a run
             why = " ".join(f"{type(error).__name__}: {error}".split())
-            say(f"warning: {tracker.name} gets no more of the log ({why}); log.jsonl goes on")
+            say(f"warning: {tracker.name} gets no more of the log ({why}); log.jsonl continues")
             self._accelerator.trackers.remove(tracker)
 
 

@@ -137,7 +137,7 @@ class Distiller(nn.Module):
 
     @property
     def step(self) -> int:
-        """The number of optimiser steps before the next forward pass; may be set, to go on from there."""
+        """The number of optimiser steps before the next forward pass; may be set, to continue from there."""
         self._end_whole_step()
         return self._step
 
@@ -198,7 +198,7 @@ class Distiller(nn.Module):
         return torch.tensor(self._step)
 
     def set_extra_state(self, state: Tensor) -> None:
-        """Go on at the step of a checkpoint."""
+        """Continue at the step of a checkpoint."""
         self.step = int(state)
 
     def _teacher_outputs(self, plan: StepPlan, micro_batch: MicroBatch) -> dict[str, Trace]:

@@ -184,7 +184,7 @@ def _read(distiller: Distiller, path: Path) -> None:
         distiller.projections.load_state_dict(load_file(path))
     except FileNotFoundError:
         raise UserError(
-            f"{path}: no such file, so this is no checkpoint of a DistillationTrainer; begin anew"
+            f"{path}: no such file, so this is no checkpoint of a DistillationTrainer; start again"
         ) from None
     except (OSError, SafetensorError, RuntimeError) as error:
         reason = " ".join(str(error).split())[:200]

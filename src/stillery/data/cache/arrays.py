@@ -80,7 +80,7 @@ def write_arrays(cache: Cache, kind: str, key: str, kept: Arrays, about: str, *,
             (part / META).write_text(written, encoding="utf-8")
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        say_once(f"the cache folder {cache.folder} cannot be written ({reason}); going on without it")
+        say_once(f"the cache folder {cache.folder} cannot be written ({reason}); continuing without it")
         return False
     cache.trim(kind)
     return place.exists()

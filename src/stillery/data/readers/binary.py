@@ -11,9 +11,9 @@ from stillery.errors import UserError
 __all__ = ["refuse_binary"]
 
 WIDE = {
-    b"\xff\xfe\0\0": "UTF-32 text, not UTF-8; save it as UTF-8, or say --encoding utf-32",
-    b"\xff\xfe": "UTF-16 text, not UTF-8; save it as UTF-8, or say --encoding utf-16",
-    b"\xfe\xff": "UTF-16 text, not UTF-8; save it as UTF-8, or say --encoding utf-16",
+    b"\xff\xfe\0\0": "UTF-32 text, not UTF-8; save it as UTF-8, or use --encoding utf-32",
+    b"\xff\xfe": "UTF-16 text, not UTF-8; save it as UTF-8, or use --encoding utf-16",
+    b"\xfe\xff": "UTF-16 text, not UTF-8; save it as UTF-8, or use --encoding utf-16",
 }
 STARTS = {
     b"\x1f\x8b": "gz, not text; add .gz to its name",
@@ -48,5 +48,5 @@ def _without_mark(line: bytes) -> str:
     for name, zeros, others in (("utf-16-le", odd, even), ("utf-16-be", even, odd)):
         # The line may end within a character.
         if zeros.count(0) > 0.9 * len(zeros) and others[:-1].count(0) == 0:
-            return f", or say --encoding {name}"
+            return f", or use --encoding {name}"
     return ""

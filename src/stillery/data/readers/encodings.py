@@ -77,9 +77,9 @@ def byte_lines(path: Path, encoding: str | None) -> Iterator[Iterable[bytes]]:
 def not_text(path: Path, encoding: str | None) -> str:
     """The error message for bytes that are invalid in the encoding, with a remedy."""
     if encoding is not None:
-        return f"not {encoding} text; say another --encoding, or save the file as UTF-8"
+        return f"not {encoding} text; use another --encoding, or save the file as UTF-8"
     fits = fitting_encoding(path)
-    return f"not UTF-8 text; save the file as UTF-8{f', or say --encoding {fits}, which fits' if fits else ''}"
+    return f"not UTF-8 text; save the file as UTF-8{f', or use --encoding {fits}, which fits' if fits else ''}"
 
 
 def fitting_encoding(path: Path) -> str | None:

@@ -30,7 +30,7 @@ def parsed(line: bytes, path: Path, encoding: str | None) -> Row:
     except UnicodeDecodeError:
         return not_text(path, encoding)
     except _KeyTwice as error:
-        return f"the key {error} is there twice; keep one"
+        return f"the key {error} appears twice; keep one"
     except (ValueError, RecursionError) as error:
         return f"not valid JSON ({_reason(error)}); write one JSON object per line"
 
@@ -45,7 +45,7 @@ def rows_of_array(path: Path, encoding: str | None, content: bytes) -> Iterator[
         try:
             value, end = DECODER.raw_decode(text, place)
         except _KeyTwice as error:
-            yield f"the key {error} is there twice; keep one"
+            yield f"the key {error} appears twice; keep one"
             return
         except (ValueError, RecursionError) as error:
             yield f"not valid JSON ({_reason(error, place)}); correct the array, or write one JSON object per line"

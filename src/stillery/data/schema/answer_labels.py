@@ -56,7 +56,7 @@ LABEL = Role(
     usual=("label", "labels", "target", "class", "category", "score", "rating", "sentiment", "gold_label"),
     word="label",
     spread=True,
-    cure=", or say --unlabelled to distil on texts alone",
+    cure=", or use --unlabelled to distil on texts alone",
 )
 
 
@@ -294,7 +294,7 @@ class LabelAnswers:
             )
         if labels.multi and not table.several:
             raise UserError(
-                f"{table.where}: the model gives several labels per text (multi-label), the label column one; say "
+                f"{table.where}: the model gives several labels per text (multi-label), the label column one; use "
                 "--multi-label to read it as separated labels, or give lists or 0/1 columns"
             )
         if not self.multi or table.columns.flags:
@@ -308,7 +308,7 @@ class LabelAnswers:
             )
 
 
-_OTHER_SEPARATOR = "say --label-separator {separator} if it is, or --label-separator '|' if that is what separates them"
+_OTHER_SEPARATOR = "use --label-separator {separator} if it is, or --label-separator '|' if that is what separates them"
 
 
 def _read_of(one: Selected) -> Rows:

@@ -37,7 +37,7 @@ def parse_label_map(text: str | None) -> dict[str, str]:
         if not equals or not name or not value:
             raise UserError(f"--label-map {text}: give the data's label and the model's for each, such as 0=neg,1=pos")
         if names.setdefault(name, value) != value:
-            raise UserError(f"--label-map {text}: {name!r} is there twice; keep one")
+            raise UserError(f"--label-map {text}: {name!r} appears twice; keep one")
     return names
 
 

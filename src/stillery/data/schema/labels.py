@@ -227,8 +227,8 @@ def _cure(unseen: Iterable[str], labels: Labels) -> str:
     else:
         why = "; the model has no names of its own" if labels.default_names else ""
     if suggested:
-        return f"{why}; if that is what they mean, say --label-map {suggested}"
-    return f"{why}; say which is which with --label-map" if why else ""
+        return f"{why}; if that is what they mean, use --label-map {suggested}"
+    return f"{why}; map them with --label-map" if why else ""
 
 
 def label_name(value: Any) -> str | None:
@@ -255,7 +255,7 @@ def _scores(values: Sequence[Any], where: str, rows: Iterable[int]) -> NDArray[n
     errors = ErrorList()
     if missing:
         errors.add(
-            f"{at_rows(where, missing)}: the label is missing; a regression needs a number in every row; or say "
+            f"{at_rows(where, missing)}: the label is missing; a regression needs a number in every row; or use "
             "--skip-empty"
         )
     if wrong:
@@ -296,7 +296,7 @@ def _names(values: Sequence[Any], where: str, most: int | None) -> tuple[str, ..
             f"{at_rows(where, long)}: a label of more than {LONGEST_NAME} characters; is it the right column? (--label)"
         )
     if _too_many(len(names), most, 2 * len(names) > len(values) >= FEW_ROWS):
-        cure = "say --regression if they are scores, " if all(map(INTEGER.fullmatch, names)) else ""
+        cure = "use --regression if they are scores, " if all(map(INTEGER.fullmatch, names)) else ""
         raise UserError(
             f"{where}: the label column holds {len(names)} different values in {len(values)} rows; {cure}choose "
             f"another column with --label{_cure_of_many(len(names))}"
@@ -322,7 +322,7 @@ def _too_many(names: int, most: int | None, few_rows: bool) -> bool:
 
 
 def _cure_of_many(names: int) -> str:
-    return f", or say --max-classes {names} if they are the classes" if names <= LARGEST_COUNT else ""
+    return f", or use --max-classes {names} if they are the classes" if names <= LARGEST_COUNT else ""
 
 
 def _in_order(names: Iterable[str]) -> tuple[str, ...]:

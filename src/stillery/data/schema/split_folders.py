@@ -149,7 +149,7 @@ def _check_shards(folder: Path, split: str, files: Sequence[Path]) -> None:
         )
     known = [number for number in numbers if number is not None]
     if len({number for number, _ in known}) < len(known):
-        raise UserError(f"{folder}: a number is there twice among the {split} files ({shown}); keep one")
+        raise UserError(f"{folder}: a number appears twice among the {split} files ({shown}); keep one")
     totals = {total for _, total in known}
     total = next(iter(totals), None)
     if len(totals) > 1 or (total is not None and total != len(known)):

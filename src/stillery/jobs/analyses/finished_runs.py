@@ -65,7 +65,7 @@ def _folders(place: Path) -> list[Path]:
         raise UserError(f"{place}: no such folder of runs")
     if (place / "run.toml").is_file():
         if not finished(place):
-            raise UserError(f"{place}: this run is not finished, so it has no scores yet; go on with it by --resume")
+            raise UserError(f"{place}: this run is not finished, so it has no scores yet; continue it with --resume")
         return [place]
     inside = place / "cells" if (place / "cells").is_dir() else place
     return sorted(folder for folder in inside.iterdir() if (folder / "run.toml").is_file() and finished(folder))

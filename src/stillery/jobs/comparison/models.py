@@ -73,7 +73,7 @@ def run_folder(place: str) -> Path:
         if (path / "metrics.json").is_file():
             return path
         if (path / "run.toml").is_file():
-            raise UserError(f"{place}: this run is not finished, so it has no scores yet; go on with it by --resume")
+            raise UserError(f"{place}: this run is not finished, so it has no scores yet; continue it with --resume")
     except OSError as error:
         raise UserError(f"{place}: cannot be read ({error.strerror or error})") from None
     raise UserError(

@@ -89,7 +89,7 @@ class Comparison:
         ]
         if open_:
             differ = f"differences of {_listed(open_)}" if len(open_) > 1 else f"difference of {open_[0]}"
-            said.append(f"the {differ} from {self.baseline} cannot be told from zero")
+            said.append(f"the {differ} from {self.baseline} cannot be distinguished from zero")
         limits = f"The intervals cover the choice of {self._drawn}, not the seed of training"
         if len(self.differences) > 1:
             limits += "; each is for its own difference, and the more there are, the likelier one of them is wrong"
@@ -118,7 +118,7 @@ class Comparison:
             room = min(max(len(one.model) for one in self.differences), max(width - 40, 20))
             for one in self.differences:
                 low, high = one.interval
-                mark = "" if one.is_clear or self.too_few else "  not told from zero"
+                mark = "" if one.is_clear or self.too_few else "  not distinguished from zero"
                 found.append(f"  {one.model:<{room}} {one.value:+7.2f} ({low:+.2f} to {high:+.2f}){mark}")
         summary = [line for text in self.summary for line in textwrap.wrap(text, width, break_on_hyphens=False)]
         return [*found, *summary]

@@ -63,8 +63,8 @@ def check_unedited(out: Path) -> None:
     edited = [_edit(name, before, now) for name in names if before.get(name) != now.get(name)]
     if edited:
         raise UserError(
-            f"{written} was edited since the run began ({listed(edited)}): undo that to go on with --resume, or begin "
-            "anew with --overwrite"
+            f"{written} was edited since the run began ({listed(edited)}): undo that to continue with --resume, or "
+            "start again with --overwrite"
         )
 
 

@@ -197,12 +197,12 @@ def file_to_resume(out: Path, resume: bool, given: Mapping[str, Any]) -> Path | 
     if any(value is not None for name, value in given.items() if name not in {*CUT, *unknown}):
         return None
     if not written.is_file():
-        raise UserError(f"--resume: there is no run in {out} to go on with; name its folder, or say what to run")
+        raise UserError(f"--resume: there is no run in {out} to continue; name its folder, or what to run")
     return written
 
 
 def _read_to_resume(out: Path) -> dict[str, Any]:
-    """Read the run file of a run to go on with; where it is damaged, the error says where a copy of it is."""
+    """Read the run file of a run to continue; where it is damaged, the error says where a copy of it is."""
     written, copy = out / "run.toml", out / AS_IT_BEGAN
     try:
         return read_toml(written)

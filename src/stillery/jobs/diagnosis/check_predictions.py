@@ -39,7 +39,7 @@ def weak_teacher(evidence: Evidence) -> Finding | None:
     level = found.teacher_gain.low <= 0
     told = "is hardly above"
     if level:
-        told = "is worse than" if found.teacher_gain.high < 0 else "is not told from"
+        told = "is worse than" if found.teacher_gain.high < 0 else "is not distinguished from"
     return Finding(
         severity=Severity.FATAL if level else Severity.COSTLY,
         sentence=f"The teacher {told} giving every example the same answer: {found.metric} {found.teacher:.2f}, with "
@@ -125,7 +125,7 @@ def small_split(evidence: Evidence) -> Finding | None:
     return Finding(
         severity=Severity.HINT,
         sentence=f"{found.where} show differences from the teacher of {half:.1f} points of {found.metric} or more"
-        f"{agree}; smaller ones are not told from zero, and {wanted:g} points need about {needed:,} examples.",
+        f"{agree}; smaller ones are not distinguished from zero, and {wanted:g} points need about {needed:,} examples.",
         option=f"score on more examples, or expect to see no less than {half:.1f} points",
         numbers={
             "examples": found.examples, "least_difference": round(half, 4), "asked": wanted, "needed": needed,

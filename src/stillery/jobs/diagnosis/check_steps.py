@@ -103,7 +103,7 @@ def still_rising(evidence: Evidence) -> Finding | None:
     return Finding(
         severity=Severity.HINT,
         sentence=f"The {split} {name} was still rising when training ended: {shown} at the last "
-        f"{min(len(values), 4)} scorings; the learning rate has run out by then, so the run cannot simply go on.",
+        f"{min(len(values), 4)} scorings; the learning rate has run out by then, so the run cannot simply continue.",
         option=f"train anew with {evidence.longer()}",
         numbers={"metric": name, "scores": values, "rise": round(values[-1] - max(values[:-1]), 4)},
     )

@@ -101,6 +101,6 @@ def _about(evidence: Evidence, place: str) -> list[str]:
         if not found.lags:
             left = abs(min(found.behind.low, 0))
             lines.append(
-                f"  It is not told from its teacher: at most {left:.1f} points are left to gain from this one."
+                f"  It is not distinguished from its teacher: at most {left:.1f} points are left to gain from this one."
             )
     return lines

@@ -37,7 +37,7 @@ class Apart:
 
     @property
     def half(self) -> float:
-        """Half of the interval's width: smaller differences are not told from zero."""
+        """Half of the interval's width: smaller differences are not distinguished from zero."""
         return (self.high - self.low) / 2
 
     def __str__(self) -> str:

@@ -54,6 +54,6 @@ def read_search(out: Path) -> dict[str, Any] | None:
 
 
 def write_search(out: Path, record: Mapping[str, Any]) -> None:
-    """Write what was measured, so that the same command goes on with the same numbers."""
+    """Write what was measured, so that the same command continues with the same numbers."""
     with atomic_file(out / FILE) as part:
         part.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")

@@ -93,7 +93,7 @@ def _row(
     elif one.short is not None and folder.state(one.short) is not State.OPEN:
         state, score, cell = SHORT if brief is not None else FAILED, brief, one.short
         failure = folder.failure(cell.name)
-        # A student that was good enough to go on, and was not needed, had a short training only.
+        # A student that was good enough to continue, and was not needed, had a short training only.
         state = OPEN if state == SHORT and one.sized in search.left(folder) else state
     steps = short_steps(basis.steps) if cell is one.short else basis.steps
     within = None if search.target is None or state != FULL else reaches(score, search.target)

@@ -67,7 +67,7 @@ class _Planned:
 def run_shrink(
     request: Request, out: Path, *, workers: int = 1, retry: bool = False, pace: Pace | None = None
 ) -> Shrunk:
-    """Go on with a search, together with whoever else works on the same folder, and write what it comes to.
+    """Continue a search, together with whoever else works on the same folder, and write what it comes to.
 
     Args:
         request: what is asked for.

@@ -63,7 +63,7 @@ class Trainings:
                 wrong = running.look()
                 tell()
                 if wrong is not None:
-                    raise Stopped(f"{wrong}; everything finished is kept: run the same command to go on")
+                    raise Stopped(f"{wrong}; everything finished is kept: run the same command to continue")
                 if not running.busy:
                     return
                 time.sleep(_LOOK)

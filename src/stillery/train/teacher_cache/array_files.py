@@ -194,7 +194,7 @@ class Rows:
         """Raise Stopped if the file was cut short: reading beyond its end would kill the process (SIGBUS)."""
         if self._map.size() < self._bytes:
             raise Stopped(
-                f"{self._path} was cut short while the run read it; go on with --resume, which fills it again"
+                f"{self._path} was cut short while the run read it; continue with --resume, which fills it again"
             )
 
     def at(self, places: NDArray[np.int64], found: Tensor, parts: int = 1) -> None:

@@ -136,7 +136,7 @@ def _refuse_another_way(before: Sequence[int] | None, why: str) -> None:
     if before is not None:
         raise UserError(
             f"so far this run has read from the teacher cache, which is not possible now: {why}; make it possible and "
-            "--resume again, or begin anew with another --out"
+            "--resume again, or start again with another --out"
         )
 
 

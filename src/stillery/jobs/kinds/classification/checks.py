@@ -42,7 +42,7 @@ def weighs_its_labels(context: Context) -> None:
     given = context.run.training.class_weights
     if given is not None and not any(stage.hard_weight for stage in context.recipe.stages):
         context.errors.add(
-            f"--class-weights {given}: {_name(context)} does not learn from labels here; leave it out, or say "
+            f"--class-weights {given}: {_name(context)} does not learn from labels here; leave it out, or use "
             "--hard-weight"
         )
 
@@ -61,7 +61,7 @@ def scores_are_on_the_labels_scale(context: Context) -> None:
     if labels.min() >= 0 and labels.max() <= 1 and any(stage.hard_weight for stage in context.recipe.stages):
         context.errors.add(
             f"{context.model.name} gives a logit, which its own training took the sigmoid of, and the labels are "
-            f"{labels.min():g} to {labels.max():g}: say --hard-weight 0, so that the student learns from the teacher's "
+            f"{labels.min():g} to {labels.max():g}: use --hard-weight 0, so that the student learns from the teacher's "
             "scores alone"
         )
 

@@ -160,7 +160,7 @@ def _files(data: DataSettings, model: str | None) -> Splits:
     whole = answers["train"] if answers else _answers(folder.whole[0], data)
     if whole == "labels" and not data.unlabelled and model is not None:
         raise UserError(
-            f"{path}: its labels are not for a model that embeds texts, as {model} does: say --unlabelled to distil on "
+            f"{path}: its labels are not for a model that embeds texts, as {model} does: use --unlabelled to distil on "
             f"the texts alone, or fine-tune it to predict them: stillery finetune --model {model} --data {path}"
         )
     if whole == "scores":
@@ -181,7 +181,7 @@ def _task(data: DataSettings, model: str | None) -> Splits:
     scored = _is_scored_task(data.task)
     if not scored and not data.unlabelled and model is not None:
         raise UserError(
-            f"--task {data.task}: its labels are not for a model that embeds texts, as {model} does: say --unlabelled "
+            f"--task {data.task}: its labels are not for a model that embeds texts, as {model} does: use --unlabelled "
             f"to distil on the texts alone, or fine-tune it first: stillery finetune --model {model} --task {data.task}"
         )
     parts = load_task(data.task, data_dir=_data_dir(data), need_labels=False)

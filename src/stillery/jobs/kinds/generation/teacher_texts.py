@@ -190,7 +190,7 @@ class _Shelf:
         if len(self.texts) > self.kept:
             self.keep()
         if self.kept > self.found:
-            say(f"{self.kept:,} texts of the teacher are kept; the same command goes on from there")
+            say(f"{self.kept:,} texts of the teacher are kept; the same command continues from there")
 
 
 def _decoded(teacher: Loaded, text: list[int]) -> str:
