@@ -711,7 +711,7 @@ def export(
         latency: Measure latency too.
 
     Output:
-        min_agreement: Percentage of predictions that must equal the checkpoint's.
+        min_agreement: Least agreement with the checkpoint, in percent.
         min_agreement_int8: The same for the int8 file.
         force: Write files that agree less.
         overwrite: Replace an earlier export in out.
@@ -1252,8 +1252,8 @@ def shrink(
         layers: Depths to try.  [default: every sixth of the teacher's]
         widths: Widths to try.  [default: the teacher's]
         inits: Starts to try, such as ['first', 'even'].  [default: the method's]
-        out: Folder of the search; the same call continues it.  [default: a temporary one, which is removed
-            when the process ends]
+        out: Folder of the search; the same call continues it.  [default: a temporary one, which is removed when
+            the process ends]
         tokenizer: The tokenizer of a model that is given in memory.
         method: Distillation method; see `stillery methods`.
         task: A named task instead of data; see `stillery tasks`.

@@ -48,11 +48,12 @@ def make_embedder(
     tokenizer: PreTrainedTokenizerBase,
     *,
     family: str = "bert",
+    layers: int = 4,
     size: int | None = 24,
     pooling: str = "mean",
 ) -> Path:
     """A folder of sentence-transformers: a tiny encoder, pooling, a dense module with tanh if `size`, normalisation."""
-    make_encoder(folder, family, tokenizer)
+    make_encoder(folder, family, tokenizer, layers)
     kinds = ["Transformer", "Pooling", *(["Dense"] if size else []), "Normalize"]
     places = ["", *(f"{place}_{kind}" for place, kind in enumerate(kinds) if place)]
     modules = [

@@ -255,6 +255,7 @@ def test_scores_and_several_labels_are_exported(
         model, tokenizer=tokenizer, data=tmp_path / "data.csv", multi_label=several, out=out, latency=False, quiet=True
     )
     assert found.metric == metric and found.record["onnx"]["agreement"] > 99.99
+    assert found.record["onnx"]["measure"] == ("agreement" if several else "correlation")
     done = subprocess.run([sys.executable, "-c", ALONE], cwd=out, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and re.fullmatch(shown, done.stdout.strip()), (done.stdout, done.stderr)
 

@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from scipy.stats import kendalltau
 from sklearn.metrics import average_precision_score, ndcg_score
 
 from stillery.data.schema.labels import Labels
+from stillery.errors import UserError
 from stillery.evaluation import paired
 from stillery.evaluation.metrics import score
-from stillery.evaluation.ranking_metrics import RANKING, OfQueries, Queries, query_measure, query_values
-from stillery.evaluation.ranking_report import ranking_evaluation
+from stillery.evaluation.ranking_metrics import (
+    RANKING,
+    OfQueries,
+    Queries,
+    concordant_pairs,
+    query_measure,
+    query_values,
+)
+from stillery.evaluation.ranking_report import rank_agreement, ranking_evaluation
 
 GRADES = Labels(regression=True)
 
@@ -138,3 +147,34 @@ def test_two_classes_are_ranked_by_the_logits_of_the_positive_one() -> None:
     assert found["metrics"]["mrr"] == 100 and found["ranked_by"] == "class yes"
     turned = ranking_evaluation("pairs", gold, logits, Labels(names=names, positive="no"), of)
     assert turned["metrics"]["mrr"] == 100 and turned["ranked_by"] == "class no"
+
+
+def test_pairs_that_two_models_order_alike() -> None:
+    # Of q0's six pairs one is turned round and one tied by the other model; q1 is turned round; q2 is one document.
+    ours, theirs = np.array([4, 3, 2, 1, 5, 6, 7.0]), np.array([9, 8, 1, 1.5, 6, 5, 0])
+    assert concordant_pairs(ours, theirs, queries(4, 2, 1)) == pytest.approx([5 / 6, 0, np.nan], nan_ok=True)
+    theirs[1] = 9
+    assert concordant_pairs(ours, theirs, queries(4, 2, 1)) == pytest.approx([4.5 / 6, 0, np.nan], nan_ok=True)
+    agreement = rank_agreement(ours[:, None], theirs[:, None], GRADES, queries(4, 2, 1), "pairs")
+    assert agreement == pytest.approx(100 * (4.5 / 6 + 0) / 2)
+    # Documents that both models tie are ordered alike.
+    assert concordant_pairs(np.ones(3), np.array([2, 2, 2]), queries(3))[0] == 1
+    with pytest.raises(UserError, match="no query has two documents"):
+        rank_agreement(ours[:, None], theirs[:, None], GRADES, queries(*[1] * 7), "pairs")
+
+
+def test_without_ties_concordance_is_kendalls_tau() -> None:
+    random = np.random.default_rng(6)
+    for size in range(2, 20):
+        ours, theirs = random.normal(size=(2, size))
+        tau = kendalltau(ours, theirs).statistic
+        assert concordant_pairs(ours, theirs, queries(size))[0] == pytest.approx((1 + tau) / 2)
+
+
+def test_rank_agreement_sees_what_correlation_does_not() -> None:
+    """Two scores far apart make the correlation of all pairs nearly 1, though every query's best two change places."""
+    ours = np.tile([0.3, 0.2, -9.0], 50)
+    theirs = np.tile([0.2, 0.3, -9.0], 50)
+    assert np.corrcoef(ours, theirs)[0, 1] > 0.999
+    found = rank_agreement(ours[:, None], theirs[:, None], GRADES, queries(*[3] * 50), "pairs")
+    assert found == pytest.approx(200 / 3)

@@ -314,7 +314,7 @@ EXPORT = options_of(
     ),
     Option(
         name="min_agreement", type="float", default=99.9, panel=Panel.OUTPUT,
-        help="Percentage of predictions that must equal the checkpoint's.",
+        help="Least agreement with the checkpoint, in percent.",
     ),
     Option(
         name="min_agreement_int8", type="float", default=98.0, panel=Panel.OUTPUT, help="The same for the int8 file.",

@@ -36,7 +36,7 @@ def export(
     min_agreement: Annotated[
         float | None,
         typer.Option(
-            help="Percentage of predictions that must equal the checkpoint's.  [default: 99.9]",
+            help="Least agreement with the checkpoint, in percent.  [default: 99.9]",
             min=0,
             max=100,
             rich_help_panel=Panel.OUTPUT,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from stillery.evaluation.measures import FromSums, Measure, measured
 
-__all__ = ["RANKING", "OfQueries", "Queries", "query_measure", "query_values"]
+__all__ = ["RANKING", "OfQueries", "Queries", "concordant_pairs", "query_measure", "query_values"]
 
 Array = NDArray[np.float64]
 
@@ -84,6 +84,31 @@ def query_values(grades: NDArray[Any], scores: NDArray[Any], queries: Queries, m
     for query in np.flatnonzero(queries.ranked(grades)):
         rows = order[ends[query - 1] if query else 0 : ends[query]]
         found[query] = value(_Tied.of(grades[rows], scores[rows]))
+    return found
+
+
+def concordant_pairs(left: NDArray[Any], right: NDArray[Any], queries: Queries) -> Array:
+    """The share of each query's pairs of documents that two models order alike, NaN for one document.
+
+    Without ties it is (1 + Kendall's tau) / 2. A pair that one model ties counts half, one that both tie counts fully.
+
+    Args:
+        left: what one model ranks the documents by `[n]`.
+        right: what the other ranks them by `[n]`.
+        queries: the query of each document.
+    """
+    found, order = np.full(len(queries), np.nan), np.argsort(queries.of_example, kind="stable")
+    sizes = np.bincount(queries.of_example, minlength=len(queries))
+    ends = np.cumsum(sizes)
+    for query in np.flatnonzero(sizes > 1):
+        rows = order[ends[query] - sizes[query] : ends[query]]
+        ours, theirs = left[rows].astype(np.float64), right[rows].astype(np.float64)
+        # Row by row: a matrix of all pairs of a query may not fit into memory.
+        discordant = sum(
+            float(np.abs(np.sign(ours[place] - ours[:place]) - np.sign(theirs[place] - theirs[:place])).sum())
+            for place in range(1, len(rows))
+        )
+        found[query] = 1 - discordant / (len(rows) * (len(rows) - 1))
     return found
 
 

@@ -14,9 +14,17 @@ from stillery.evaluation import paired
 from stillery.evaluation.measures import Measure
 from stillery.evaluation.metrics import agreement, metric_names, predicted
 from stillery.evaluation.per_class import per_class
-from stillery.evaluation.ranking_metrics import RANKING, OfQueries, Queries, query_measure
+from stillery.evaluation.ranking_metrics import RANKING, OfQueries, Queries, concordant_pairs, query_measure
 
-__all__ = ["check_ranking", "grades", "ranking_evaluation", "ranking_names", "ranking_scores", "relevance_scores"]
+__all__ = [
+    "check_ranking",
+    "grades",
+    "rank_agreement",
+    "ranking_evaluation",
+    "ranking_names",
+    "ranking_scores",
+    "relevance_scores",
+]
 
 
 def check_ranking(gold: NDArray[Any], labels: Labels, queries: Queries, where: str) -> None:
@@ -56,6 +64,18 @@ def relevance_scores(logits: NDArray[Any], labels: Labels) -> NDArray[np.float32
     positive = _positive(labels)
     margin: NDArray[np.float32] = (logits[:, positive] - logits[:, 1 - positive]).astype(np.float32)
     return margin
+
+
+def rank_agreement(logits: NDArray[Any], others: NDArray[Any], labels: Labels, queries: Queries, where: str) -> float:
+    """The percentage of a query's pairs of documents that two models order alike, the mean over queries.
+
+    Raises UserError where no query has two documents.
+    """
+    shares = concordant_pairs(relevance_scores(logits, labels), relevance_scores(others, labels), queries)
+    several = np.bincount(queries.of_example, minlength=len(queries)) > 1
+    if not several.any():
+        raise UserError(f"{where}: no query has two documents, so that there is no order to compare; leave --query out")
+    return 100 * float(shares[several].mean())
 
 
 def ranking_scores(

@@ -86,7 +86,7 @@ def run_export(request: Request) -> Exported:
             write_onnx(subject.reader.loaded.model, part / _FP32, request.model)
             shown.advance()
         check = _check(subject, part / _FP32)
-        _gate(request, subject, f"{_FP32}: {check}", passed=check.passes(request.least), least=request.least)
+        _gate(request, subject, f"{_FP32}: {check}", check, least=request.least)
         int8, tried = _quantised(request, subject, part) if request.int8 else (None, [])
         encoding, loaded = subject.reader.encoding, subject.reader.loaded
         write_config(loaded.model.config, part)
@@ -111,11 +111,12 @@ def check_out(out: Path, *, overwrite: bool) -> None:
         raise UserError(f"--out {out} holds an export already: give another folder, or --overwrite to replace it")
 
 
-def _gate(request: Request, subject: Subject, found: str, *, passed: bool, least: float, option: str = "") -> None:
+def _gate(request: Request, subject: Subject, found: str, check: Check, *, least: float, option: str = "") -> None:
     """Raise UserError with the numbers for a file that does not pass; with `--force` warn."""
-    if passed:
+    if check.passes(least):
         return
-    line = f"{found}; on {subject.where} it has to agree with {request.model} on {least:g}%"
+    required = f"{check.agreement.name} of at least {check.agreement.least(least)} with {request.model}"
+    line = f"{found}; required is {required} on {subject.where}"
     if not request.force:
         option = option or "--min-agreement"
         raise UserError(f"{line}: nothing is written; {option} asks for less, --force writes it as it is")
@@ -132,7 +133,7 @@ def _check(subject: Subject, file: Path) -> Check:
     return Check(
         difference=float(np.nanmax(np.abs(logits - subject.logits))),
         agreement=subject.exporting.agreement(subject.scored, answers, subject.answers),
-        metric=metric, value=value, interval=interval,
+        metric=metric, value=value, interval=interval, output=subject.exporting.output,
     )  # fmt: skip
 
 
@@ -148,7 +149,7 @@ def _quantised(request: Request, subject: Subject, part: Path) -> tuple[Tried, l
         quantise(part / _FP32, place / _INT8, setting)
         found = Tried(setting=setting, file=place / _INT8, check=_check(subject, place / _INT8))
         if not found.check.passes(request.least_int8):
-            say(f"int8 {setting}: {found.check}; below {request.least_int8:g}%")
+            say(f"int8 {setting}: {found.check}; below {found.check.agreement.least(request.least_int8)}")
         return found
 
     best, tried = first_that_passes(FIRST, attempt, request.least_int8)
@@ -156,9 +157,8 @@ def _quantised(request: Request, subject: Subject, part: Path) -> tuple[Tried, l
         worst = most_changed(part / _FP32, _feeds(subject))
         others = with_layers_left_out(best.setting, worst)
         best, tried = first_that_passes(others, attempt, request.least_int8, tried)
-    passed = best.check.passes(request.least_int8)
     found = f"{_INT8}, the best of {len(tried)} settings ({best.setting}): {best.check}"
-    _gate(request, subject, found, passed=passed, least=request.least_int8, option="--min-agreement-int8")
+    _gate(request, subject, found, best.check, least=request.least_int8, option="--min-agreement-int8")
     for file in best.file.parent.iterdir():
         file.replace(part / file.name)
     shutil.rmtree(best.file.parent)

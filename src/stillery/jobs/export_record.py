@@ -54,8 +54,8 @@ def described(
         ),
         *(
             Row(
-                name=name, megabytes=_size(file), score=_score(own.value, own.interval), agreement=own.agreement,
-                difference=own.difference, latency={key: str(each[place]) for key, each in times.items()},
+                name=name, megabytes=_size(file), score=_score(own.value, own.interval), check=own,
+                latency={key: str(each[place]) for key, each in times.items()},
             )
             for place, (name, file, own) in enumerate(files, 1)
         ),

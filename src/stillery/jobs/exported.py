@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from stillery.deploy.gate import Check
+
 __all__ = ["Exported", "Row"]
 
 _DASH = "-"
@@ -21,16 +23,14 @@ class Row:
         megabytes: the size of its weights, in 10^6 bytes.
         latency: the median and the 95th percentile in milliseconds, in words, by batch size and number of threads.
         score: the score with its interval, in words.
-        agreement: the percentage of predictions equal to the checkpoint's; None for the checkpoint.
-        difference: the largest difference of a logit; None for the checkpoint.
+        check: its comparison with the checkpoint; None for the checkpoint.
     """
 
     name: str
     megabytes: float
     latency: Mapping[tuple[int, int], str]
     score: str
-    agreement: float | None = None
-    difference: float | None = None
+    check: Check | None = None
 
 
 @dataclass(frozen=True, kw_only=True, repr=False)
@@ -66,12 +66,15 @@ class Exported:
 
     def notes(self) -> list[str]:
         """Return what the numbers are."""
+        agreement = self._checked().agreement
         return [
-            f"Score and agreement on {self.examples}; intervals are 95%.",
+            f"Score and {agreement.name} on {self.examples}; intervals are 95%.",
+            *([agreement.about] if agreement.about else []),
             *(["Latency in ms of a batch: median / 95th percentile."] if self.rows[0].latency else []),
         ]
 
     def _lines(self) -> list[list[str]]:
+        checks, one = [row.check for row in self.rows], self._checked()
         timed = sorted({key for row in self.rows for key in row.latency}, key=lambda key: key[::-1])
         return [
             ["", *(row.name for row in self.rows)],
@@ -84,9 +87,13 @@ class Exported:
                 for size, threads in timed
             ),
             [self.metric, *(row.score for row in self.rows)],
-            ["agreement", *(_DASH if row.agreement is None else f"{row.agreement:.2f}%" for row in self.rows)],
+            [one.agreement.name, *(_DASH if check is None else str(check.agreement) for check in checks)],
             [
-                "largest logit difference",
-                *(_DASH if row.difference is None else f"{row.difference:.2g}" for row in self.rows),
+                f"largest {one.output} difference",
+                *(_DASH if check is None else f"{check.difference:.2g}" for check in checks),
             ],
         ]
+
+    def _checked(self) -> Check:
+        """Return the comparison of one of the files, which says what was compared."""
+        return next(row.check for row in self.rows if row.check is not None)

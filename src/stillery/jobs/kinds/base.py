@@ -35,6 +35,7 @@ from stillery.train.settings import Training
 from stillery.train.trainable import Trainable
 
 if TYPE_CHECKING:
+    from stillery.deploy.gate import Agreement
     from stillery.jobs.calibration import Calibration
     from stillery.jobs.prepare import Check
     from stillery.jobs.prepared import Data, Prepared
@@ -211,16 +212,17 @@ class Exporting:
 
     Attributes:
         outputs: a model's logits on tokenised examples, where truncated words have NaN, and the answers they stand for.
-        agreement: the percentage of equal answers of two models; for scores 100 times their correlation, for embeddings
-            100 times their mean cosine.
+        agreement: how well two models agree, and what is measured: equal answers, a correlation, a mean cosine.
         usage: lines of Python that use a folder of an export: from its files, its labels, and whether texts are pairs.
         tag: the hub's pipeline tag.
+        output: what one number of the model's outputs is called.
     """
 
     outputs: Callable[[Reader, Scored, Any], tuple[NDArray[Any], Answers]]
-    agreement: Callable[[Scored, Answers, Answers], float]
+    agreement: Callable[[Scored, Answers, Answers], Agreement]
     usage: Callable[[str, Sequence[str], Labels, bool], list[str]]
     tag: str = "text-classification"
+    output: str = "logit"
 
 
 def _never(data: Any) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.data.schema.labels import Labels
+from stillery.deploy.gate import Agreement
 from stillery.evaluation.embeddings import cosines
 from stillery.jobs.export_usage import onnx_usage
 from stillery.jobs.kinds.base import Exporting, Reader, Scored
@@ -24,9 +25,9 @@ def _outputs(reader: Reader, scored: Scored, tokenised: Any) -> tuple[Vectors, V
     return vectors, vectors
 
 
-def _agreement(scored: Scored, ours: Vectors, theirs: Vectors) -> float:
-    """Return the mean cosine to the checkpoint's embeddings, times 100."""
-    return 100 * float(cosines(ours, theirs).mean())
+def _agreement(scored: Scored, ours: Vectors, theirs: Vectors) -> Agreement:
+    """Return the mean cosine to the checkpoint's embeddings."""
+    return Agreement(value=100 * float(cosines(ours, theirs).mean()), name="mean cosine", share=False)
 
 
 def _usage(file: str, inputs: Sequence[str], labels: Labels, pairs: bool) -> list[str]:
@@ -37,4 +38,4 @@ def _usage(file: str, inputs: Sequence[str], labels: Labels, pairs: bool) -> lis
     return onnx_usage(file, inputs, 'encode_batch(["some text", "another text"])', shown, names=False)
 
 
-EXPORTING = Exporting(outputs=_outputs, agreement=_agreement, usage=_usage, tag="sentence-similarity")
+EXPORTING = Exporting(outputs=_outputs, agreement=_agreement, usage=_usage, tag="sentence-similarity", output="element")

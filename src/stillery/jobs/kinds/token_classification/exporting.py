@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from stillery.data.schema.labels import Labels
+from stillery.deploy.gate import Agreement
 from stillery.evaluation.word_predictions import NO_TAG, predict_words, predicted_tags
 from stillery.jobs.export_usage import onnx_usage
 from stillery.jobs.kinds.base import Exporting, Reader, Scored
@@ -28,10 +29,10 @@ def _outputs(reader: Reader, scored: Scored, tokenised: Any) -> tuple[NDArray[np
     return logits, as_scored(reader, scored, predicted_tags(logits, words, int(model.config.num_labels or 0)))
 
 
-def _agreement(scored: Scored, ours: Ints, theirs: Ints) -> float:
+def _agreement(scored: Scored, ours: Ints, theirs: Ints) -> Agreement:
     """Return the percentage of words with equal tags, of those that were not truncated."""
     shown = theirs != NO_TAG
-    return 100 * float((ours == theirs)[shown].mean())
+    return Agreement(value=100 * float((ours == theirs)[shown].mean()))
 
 
 def _usage(file: str, inputs: Sequence[str], labels: Labels, pairs: bool) -> list[str]:
