@@ -14,7 +14,8 @@ import torch
 from csv_files import write_csv
 from embedding_models import embedded, make_embedder, sentences, write_pairs
 from scipy.stats import kendalltau
-from transformers import AutoModelForSequenceClassification, BertConfig
+from tagging_models import make_encoder
+from transformers import AutoConfig, AutoModelForSequenceClassification, BertConfig
 
 import stillery
 from stillery.deploy.onnx_model import OnnxModel
@@ -106,3 +107,21 @@ def test_the_gate_of_a_reranker_sees_ranks(tokenizer: Any, texts: list[str], tmp
     taus = [kendalltau(one, two).statistic for one, two in zip(*of_queries, strict=True)]
     assert record["int8"]["agreement"] == pytest.approx(100 * (1 + np.mean(taus)) / 2, abs=1e-3)
     assert 50 < record["int8"]["agreement"] < 100
+
+
+def test_segments_that_a_tokenizer_does_not_give(tmp_path: Path, tokenizer: Any, texts: list[str]) -> None:
+    """Some RoBERTas have two token types, and a tokenizer without any; no file of theirs asks for them."""
+    model = make_encoder(tmp_path / "roberta", "roberta", tokenizer, layers=1)
+    config = AutoConfig.from_pretrained(model, type_vocab_size=2, num_labels=1, problem_type="regression")
+    torch.manual_seed(0)
+    AutoModelForSequenceClassification.from_config(config).save_pretrained(model)
+    data = write_csv(tmp_path / "scores.csv", ("text", "label"), [(text, place) for place, text in enumerate(texts)])
+    found = stillery.export(
+        model, data=data, out=tmp_path / "out", int8=True, min_agreement_int8=100, force=True, latency=False,
+        quiet=True,
+    )  # fmt: skip
+    assert found.record["inputs"] == ["input_ids", "attention_mask"]
+    tried = [one["setting"] for one in found.record["int8"]["tried"]]
+    assert found.record["onnx"]["agreement"] > 99.99 and "1 of" in tried[3]
+    done = subprocess.run([sys.executable, "example.py"], cwd=tmp_path / "out", capture_output=True, text=True)
+    assert done.returncode == 0 and "token_type_ids" not in (tmp_path / "out" / "example.py").read_text(), done.stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import torch
@@ -38,13 +39,15 @@ class _Logits(nn.Module):
         return logits
 
 
-def write_onnx(model: PreTrainedModel, path: Path, name: str) -> None:
+def write_onnx(model: PreTrainedModel, path: Path, name: str, names: Sequence[str] = INPUTS) -> None:
     """Write a model to an ONNX file whose inputs are batches of any size and length, and whose output is `logits`.
+
+    The inputs are those of `names` that the model takes.
 
     The graph is traced on a batch with padding, so that the attention mask is always applied, whatever the values. A
     model that torch.export cannot trace is refused with its reason.
     """
-    inputs = _example(model)
+    inputs = {key: tensor for key, tensor in _example(model).items() if key in names}
     axes = {0: "batch", 1: "length"}
     training = model.training
     model.eval()

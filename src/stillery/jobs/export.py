@@ -16,7 +16,7 @@ from stillery.atomic import atomic_folder
 from stillery.deploy.extra import check_installed
 from stillery.deploy.folder import write_config, write_tokenizer
 from stillery.deploy.gate import Check, Tried, first_that_passes
-from stillery.deploy.onnx_export import INPUTS, write_onnx
+from stillery.deploy.onnx_export import write_onnx
 from stillery.deploy.onnx_model import OnnxModel
 from stillery.deploy.quantise import FIRST, Setting, quantise, with_layers_left_out
 from stillery.deploy.sensitivity import most_changed
@@ -83,7 +83,7 @@ def run_export(request: Request) -> Exported:
     subject = subject_of(request.model, request.settings, request.split, request.batch_size, request.named)
     with atomic_folder(request.out) as part:
         with bar("write ONNX", 1) as shown:
-            write_onnx(subject.reader.loaded.model, part / _FP32, request.model)
+            write_onnx(subject.reader.loaded.model, part / _FP32, request.model, subject.inputs)
             shown.advance()
         check = _check(subject, part / _FP32)
         _gate(request, subject, f"{_FP32}: {check}", check, least=request.least)
@@ -168,4 +168,4 @@ def _quantised(request: Request, subject: Subject, part: Path) -> tuple[Tried, l
 def _feeds(subject: Subject) -> dict[str, NDArray[np.int64]]:
     """Return a few examples as the inputs of an ONNX file."""
     inputs = subject.tokenised.batch(np.arange(min(_MEASURED, len(subject.tokenised))), pad_to=1).inputs
-    return {name: inputs[name].numpy() for name in INPUTS if name in inputs}
+    return {name: inputs[name].numpy() for name in subject.inputs}

@@ -7,9 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from numpy.typing import NDArray
 
 from stillery.data.schema.split_folders import scored_split
+from stillery.deploy.onnx_export import INPUTS
 from stillery.errors import UserError
 from stillery.jobs.config.inherited import as_trained
 from stillery.jobs.config.settings import InputSettings
@@ -19,6 +21,7 @@ from stillery.jobs.kinds.base import Answers, Exporting, Kind, Reader, Scored
 from stillery.jobs.kinds.find import all_kinds, kind_of_model
 from stillery.lines import listed
 from stillery.models.family import FAMILIES
+from stillery.models.model_inputs import accepted_inputs
 from stillery.progress import say
 from stillery.setting import Named
 
@@ -47,6 +50,13 @@ class Subject:
     def pairs(self) -> bool:
         """Whether an example has two texts."""
         return self.scored.examples.get("text_pair") is not None
+
+    @property
+    def inputs(self) -> list[str]:
+        """The inputs of the exported model: token types where the model has them and its tokenizer gives them."""
+        given = self.tokenised.batch(np.arange(1), pad_to=1).inputs
+        accepted = accepted_inputs(self.reader.loaded.model, given)
+        return [name for name in INPUTS if name in accepted]
 
     def score(self, answers: Answers) -> tuple[str, float, tuple[float, float] | None]:
         """Return the name and value of the first metric, and its interval."""

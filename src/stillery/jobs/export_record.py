@@ -11,7 +11,6 @@ import numpy as np
 
 from stillery.data.schema.labels import Labels
 from stillery.deploy.gate import Check, Tried
-from stillery.deploy.onnx_export import INPUTS
 from stillery.deploy.onnx_model import session
 from stillery.deploy.speed import Latency, speeds
 from stillery.evaluation.cost import megabytes, parameters
@@ -90,9 +89,7 @@ def described(
 def example_code(subject: Subject, file: str) -> list[str]:
     """Return lines of Python that use a file of the export, in its folder and without torch."""
     loaded = subject.reader.loaded
-    segments = (getattr(loaded.model.config, "type_vocab_size", 0) or 0) > 1
-    inputs = [name for name in INPUTS if name != "token_type_ids" or segments]
-    return subject.exporting.usage(file, inputs, Labels.of_model(loaded.model.config), subject.pairs)
+    return subject.exporting.usage(file, subject.inputs, Labels.of_model(loaded.model.config), subject.pairs)
 
 
 def _batches(subject: Subject) -> dict[int, list[dict[str, Any]]]:
