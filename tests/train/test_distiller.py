@@ -16,6 +16,7 @@ from transformers import BertConfig, BertModel, PreTrainedModel
 from stillery import Distiller, methods
 from stillery.data.tokens.batches import windows
 from stillery.errors import UserError
+from stillery.models.embedder import SentenceEmbedder
 from stillery.models.family import Sizes
 from stillery.models.head import reuse_head
 from stillery.models.load_model import Loaded
@@ -251,6 +252,11 @@ def test_models_that_cannot_be_trained_are_refused(student_of: StudentOf, teache
         ((model, None), "student is not given: give a model of transformers"),
         ((model, torch.nn.Linear(2, 2)), "student is a Linear: give a model of transformers"),
         ((BertModel(model.config), student), "teacher is a BertModel: give one that classifies texts or tokens"),
+        (
+            (SentenceEmbedder.from_config(model.config), student),
+            "teacher embeds texts, and there is no loss for that here: models that embed texts are trained by",
+        ),
+        ((type("SentenceTransformer", (torch.nn.Sequential,), {})(), student), "are trained by stillery.distill"),
         ((other, student), "the student has 2 labels, the teacher 3"),
         ((None, student), "stage train matches a teacher, and none is given"),
     ):

@@ -15,7 +15,7 @@ from stillery.jobs.config.settings import MethodSettings
 from stillery.jobs.kinds.generation.method import on_chosen_stacks, suited
 from stillery.losses import Kind
 from stillery.models.family import kind_of, stack_sizes
-from stillery.models.head_type import head_in
+from stillery.models.head_type import EMBEDDING, head_in
 from stillery.models.model_inputs import starts_with_padding
 from stillery.models.projected_head import final_linear
 from stillery.recipe import Clock, Recipe
@@ -29,6 +29,8 @@ _SWITCHES = (
     "stacks", "cross_attention", "drop_start",
 )  # fmt: skip
 """Settings of a method that a loop of one's own can have; the others need data or teachers that it does not know."""
+
+_EMBEDDINGS = "models that embed texts are trained by stillery.distill"
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -112,7 +114,10 @@ def _check_models(teacher: PreTrainedModel | None, student: PreTrainedModel | No
             continue
         if not isinstance(model, PreTrainedModel):
             what = "not given" if model is None else f"a {type(model).__qualname__}"
-            errors.add(f"{name} is {what}: give a model of transformers, before it is wrapped for several processes")
+            why = "before it is wrapped for several processes"
+            if type(model).__name__ == "SentenceTransformer":
+                why = f"that predicts; {_EMBEDDINGS}"
+            errors.add(f"{name} is {what}: give a model of transformers, {why}")
             continue
         models[name] = model
         with errors.catch():
@@ -138,10 +143,13 @@ def _check_models(teacher: PreTrainedModel | None, student: PreTrainedModel | No
 
 def _check_head(name: str, model: PreTrainedModel) -> None:
     if kind_of(model.config, name) == "encoder":
-        if head_in([type(model).__name__]) is None:
+        head = head_in([type(model).__name__])
+        if head is EMBEDDING:
+            raise UserError(f"{name} embeds texts, and there is no loss for that here: {_EMBEDDINGS}")
+        if head is None:
             raise UserError(
                 f"{name} is a {type(model).__name__}: give one that classifies texts or tokens, such as "
-                "AutoModelForSequenceClassification loads"
+                f"AutoModelForSequenceClassification loads; {_EMBEDDINGS}"
             )
     elif model.get_output_embeddings() is None:
         raise UserError(
