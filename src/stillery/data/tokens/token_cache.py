@@ -93,7 +93,7 @@ def cached(
     tokens = make()
     packed, count = kept.pack(tokens), int(tokens.lengths.sum())
     if count:
-        # Empty arrays cannot be memory-mapped, and are quick to recompute.
+        # Empty arrays are quick to recompute.
         longest = f", at most {packed.facts['max_length']} each" if "max_length" in packed.facts else ""
         about = f"{len(examples):,} {kept.about} of {examples.source}, {count:,} tokens{longest}"
         write_arrays(cache, kept.kind, key, packed, about)
