@@ -33,6 +33,7 @@ from stillery.cli.verbosity_options import saying
 from stillery.errors import Interrupted, Stopped, UserError
 from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
 from stillery.lines import plain, width_of, wrapped
+from stillery.out_of_memory import lacking_memory
 from stillery.setting import option_name
 from stillery.stop_signals import Terminated, sigterm_raises
 
@@ -130,6 +131,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         # System errors that no job handles: a full disk, a file name that is too long.
         place = f"{str(error.filename)[:200]}: " if error.filename else ""
         _fail([f"{place}{error.strerror or error}"], 2)
+    except (MemoryError, RuntimeError) as error:
+        lacking = lacking_memory(error)
+        if lacking is None:
+            raise
+        _fail([f"out of {lacking}: give a smaller --batch-size or --max-length, or take a smaller model"], 1)
     if code == _INTERRUPTED:
         _fail(["interrupted"], code)
     sys.exit(code)

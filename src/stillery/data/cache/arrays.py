@@ -35,8 +35,8 @@ class Arrays:
 def read_arrays(cache: Cache, kind: str, key: str) -> Arrays | None:
     """Read the arrays of an entry; None if it does not exist or is damaged, in which case it is reported and removed.
 
-    The arrays are in memory, as they are where they were computed: no change of the files reaches who uses them. Reading
-    and comparing checksums takes about 0.1 s for the 75 MB of MNLI's tokens.
+    The arrays are in memory, as they are where they were computed: no change of the files reaches who uses them.
+    Reading and comparing checksums takes about 0.1 s for the 75 MB of MNLI's tokens.
     """
     place = cache.place(kind, key)
     _tidy(cache)
