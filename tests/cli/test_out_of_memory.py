@@ -44,14 +44,11 @@ def test_a_run_names_what_needs_less_memory(command, asked, tmp_path, monkeypatc
         patch.setattr(Objective, "after_step", then_allocate)
         done = command(*asked, "--cache", "off" if lacking == "memory" else "on", "--out", out)
     cache = "" if lacking == "memory" else " or --cache-dtype fp16"
-    assert (
-        done.code == 1
-        and "Traceback" not in done.err
-        and done.err.splitlines()[-1]
-        == (
-            f"stillery: out of {lacking} in {out}: continue with --resume --batch-size 4 --accumulate 2, which takes steps "
-            f"of as many examples; or start again with --overwrite and a --max-length below 16{cache}, or a smaller model"
-        )
+    assert done.code == 1 and "Traceback" not in done.err
+    assert done.err.splitlines()[-1] == (
+        f"stillery: out of {lacking} in {out}: continue with --resume --batch-size 4 --accumulate 2, which takes "
+        "steps of as many examples; or start again with --overwrite and a --max-length below "
+        f"16{cache}, or a smaller model"
     )
     done = command("distill", "--out", out, "--resume", "--batch-size", 4, "--accumulate", 2)
     assert done.code == 0, done.err

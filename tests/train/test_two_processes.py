@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -233,6 +235,44 @@ def test_a_run_goes_on_with_as_large_steps_however_they_are_divided(
     assert_alike(whole, out)
     written = tomllib.loads((out / "run.toml").read_text())
     assert (written["batch_size"], written["accumulate"], written["processes"]) == division
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the processes of the launcher in /proc")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_process_ends_the_run_in_one_line_and_one_process_goes_on(
+    lost: int, whole: Path, calm_teacher: Path, reviews: Path, tmp_path: Path
+) -> None:
+    out, said = tmp_path / "out", tmp_path / "said"
+    arguments = [*TWO, *map(str, command(calm_teacher, reviews, out, "--batch-size", 8))]
+    one_thread = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    with said.open("w") as file:
+        running = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=file, env=one_thread)
+        deadline = time.monotonic() + 120
+        while not list((out / "checkpoints").glob("step-*")):
+            assert running.poll() is None and time.monotonic() < deadline, said.read_text()
+            time.sleep(0.001)
+        os.kill(process_of(running.pid, lost), signal.SIGKILL)
+        assert running.wait(timeout=60) == 1
+    lines = said.read_text().splitlines()
+    assert [line for line in lines if line.startswith("stillery: ")] == [
+        f"stillery: another process of the run has ended; the run in {out} continues with --resume, in as many "
+        "processes or others with steps as large"
+    ]
+    # What follows is the launcher's.
+    assert not any(line.startswith("[rank") and "Traceback" in line for line in lines)
+    done = start(ONE, "-m", "stillery", "distill", "--out", out, "--resume", "--batch-size", 16)
+    assert done.returncode == 0, done.stderr
+    assert_alike(whole, out)
+
+
+def process_of(launcher: int, rank: int) -> int:
+    """The process of a rank among those that a launcher has started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == launcher and f"RANK={rank}".encode() in (stat.parent / "environ").read_bytes().split(b"\0"):
+                return int(stat.parent.name)
+    raise AssertionError(f"no process of rank {rank}")
 
 
 @pytest.mark.parametrize(

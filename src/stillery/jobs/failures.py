@@ -1,4 +1,4 @@
-"""What ends a run from outside of it, in one line each: too little memory."""
+"""What ends a run from outside of it, in one line each: too little memory, another process that is lost."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from stillery.errors import Stopped
+import torch.distributed as dist
+
+from stillery.errors import LostProcess, Stopped
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.out_of_memory import lacking_memory
 
@@ -15,18 +17,39 @@ __all__ = ["failures_named"]
 
 @contextmanager
 def failures_named(run: Finetune | Distill, out: Path) -> Iterator[None]:
-    """Turn a lack of memory inside the block into a line that names the settings to change."""
+    """Turn a lack of memory, and the end of another process of the run, into a line that says how to go on."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
         lacking = lacking_memory(error)
-        if lacking is None:
+        if lacking is not None:
+            stopped = Stopped(_levers(run, out, lacking))
+        elif _is_of_communication(error):
+            stopped = LostProcess(_lost(out))
+        else:
             raise
-        line = _levers(run, out, lacking)
     else:
         return
     # Outside of the handler, so that the error does not keep alive what filled the memory.
-    raise Stopped(line)
+    raise stopped
+
+
+def _is_of_communication(error: BaseException) -> bool:
+    """Return whether an error is one of the exchange between processes, as where one of them has ended."""
+    if not dist.is_available() or not dist.is_initialized() or dist.get_world_size() == 1:
+        return False
+    return isinstance(error, dist.DistError) or any(word in str(error) for word in ("gloo", "NCCL", "c10d"))
+
+
+def _lost(out: Path) -> str:
+    """Return the line for a run in several processes of which another one has ended."""
+    begun = (out / "run.toml").is_file()
+    rest = (
+        f"the run in {out} continues with --resume, in as many processes or others with steps as large"
+        if begun
+        else f"nothing was written to {out}"
+    )
+    return f"another process of the run has ended; {rest}"
 
 
 def _levers(run: Finetune | Distill, out: Path, lacking: str) -> str:

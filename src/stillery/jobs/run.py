@@ -54,10 +54,11 @@ def carry_out(
     With `overwrite` an earlier run in the folder is removed once all checks have passed. `end` is called with the
     trained model.
     """
-    accelerator = accelerator_of(prepared.run)
-    console.quiet = console.quiet or not accelerator.is_main_process
-    with only_run_in(out, accelerator, needed=overwrite or not finished(out)), failures_named(prepared.run, out):
-        return _alone(prepared, out, accelerator, resume=resume, overwrite=overwrite, end=end)
+    with failures_named(prepared.run, out):
+        accelerator = accelerator_of(prepared.run)
+        console.quiet = console.quiet or not accelerator.is_main_process
+        with only_run_in(out, accelerator, needed=overwrite or not finished(out)):
+            return _alone(prepared, out, accelerator, resume=resume, overwrite=overwrite, end=end)
 
 
 def _alone(
