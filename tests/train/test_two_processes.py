@@ -90,6 +90,15 @@ def assert_alike(one: Path, other: Path, *, after: int = 0) -> None:
         torch.testing.assert_close(others[name], value, atol=atol, rtol=0, msg=f"{one.name}: {name}")
 
 
+def apart(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
+    """How far weights are apart, of their norm, but for the biases of keys as above."""
+    assert one.keys() == other.keys()
+    names = [name for name in one if not name.endswith("key.bias")]
+    norms = [sum(float((value.double() ** 2).sum()) for value in values) ** 0.5 for values in (
+        [one[name] - other[name] for name in names], [one[name] for name in names])]  # fmt: skip
+    return norms[0] / norms[1]
+
+
 @pytest.fixture(scope="module")
 def divided(calm_teacher: Path, reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Every method, 28 examples for two epochs of steps of 12, 12 and 4, divided in several ways."""
@@ -123,6 +132,15 @@ def changes(method: str) -> dict[str, Any]:
 def test_two_processes_of_6_equal_one_of_12(method: str, divided: Callable[[str], Path]) -> None:
     runs = [divided(way) / method for way in ("one", "two")]
     assert_alike(*runs)
+    losses = [[line["loss"] for line in logged(run)] for run in runs]
+    assert losses[1] == pytest.approx(losses[0], rel=2e-6)
+    assert apart(*(load_file(run / "model.safetensors") for run in runs)) < 1e-6
+    projections = [sorted((run / "projections").glob("*.safetensors")) for run in runs]
+    assert len(projections[0]) == len(projections[1])
+    for one, other in zip(*projections, strict=True):
+        assert one.name == other.name and apart(load_file(one), load_file(other)) < 1e-6
+    metrics = [json.loads((run / "metrics.json").read_text())["metrics"] for run in runs]
+    assert metrics[0] == metrics[1]
     warnings = [json.loads((run / "metrics.json").read_text())["warnings"] for run in runs]
     warned = [[(one["guard"], one["about"], one["step"]) for one in each] for each in warnings]
     assert warned[0] == warned[1] and len(set(warned[0])) == len(warned[0]), "said by one process, once"
