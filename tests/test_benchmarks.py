@@ -70,6 +70,7 @@ def test_the_benchmark_of_the_vocabulary_runs(tmp_path: Path) -> None:
     assert [line.split()[0] for line in done.stdout.splitlines()[2:]] == ["kl", "cross-entropy"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: Path) -> None:
     small = ["--layers", "4", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
     command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "pkd"]
@@ -261,6 +262,7 @@ def test_too_few_replays_are_said(monkeypatch: pytest.MonkeyPatch) -> None:
         importlib.import_module("replays").Watched(per_epoch=30, epochs=3).answer()
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:
     small = ["--layers", "4", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
     command = [sys.executable, ROOT / "benchmarks" / "workers.py", "--device", "cpu", *small, "--workers", "1", "2"]
@@ -271,6 +273,7 @@ def test_the_benchmark_of_workers_runs(tmp_path: Path) -> None:
     assert all(one["steps_per_second"] > 0 for one in found)
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_studies_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.syspath_prepend(ROOT / "benchmarks")
     for name, value in (("STILLERY_CACHE", "off"), ("OMP_NUM_THREADS", "1")):
@@ -284,6 +287,7 @@ def test_the_benchmark_of_studies_runs(tmp_path: Path, monkeypatch: pytest.Monke
     assert 0 < found["further_cell_of_2_steps_cpu_seconds"] < found["by_hand_seconds_each"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_models_that_write_runs_once_and_reports(tmp_path: Path) -> None:
     tokenizer = word_tokenizer("t5")
     config = T5Config(

@@ -59,6 +59,7 @@ def folder(reviews: Path, tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.slow
 def test_the_readmes_commands_run_as_written(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     # Whether a teacher's store is used is decided by the clock, and rounds otherwise: weights are compared below.
     monkeypatch.setenv("STILLERY_CACHE", "off")

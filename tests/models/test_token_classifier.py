@@ -118,7 +118,7 @@ def test_a_trace_is_what_transformers_gives(tagger: Loaded, inputs: dict[str, Te
 
 
 def test_a_token_has_no_feature_of_a_text(tagger: Loaded, inputs: dict[str, Tensor]) -> None:
-    with pytest.raises(ValueError, match="no feature"):
+    with pytest.raises(ValueError, match="only a classifier of texts has a feature"):
         trace(tagger.model, inputs, Wanted(feature=[4]))
 
 

@@ -172,7 +172,7 @@ def test_layer_forward_of_a_decoder_leaves_the_embedding_out(family: str) -> Non
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("name", words("divergence"))
+@pytest.mark.parametrize("name", words("token_divergence"))
 def test_predictions_are_matched_on_scored_tokens(name: str, family: str) -> None:
     student, teacher = writer(family, seed=1), writer(family, seed=2)
     batch = batch_of(texts(family), pad_to=4)

@@ -35,8 +35,6 @@ def read_metrics(out: Path, needed: Collection[str] = ()) -> dict[str, Any]:
         raise UserError(f"{file}: not as a run writes it (no {', '.join(needed or ('table',))}); copy the run again")
     wrong = [name for name, kinds in _SHAPES.items() if name in metrics and not isinstance(metrics[name], kinds)]
     wrong += [name for name in ("metrics", "teacher_metrics") if name not in wrong and not _of_numbers(metrics, name)]
-    if "teacher_metrics" in metrics and needed:
-        needed = (*needed, "difference")
     wrong += [name for name in needed if name not in metrics]
     if wrong:
         raise UserError(f"{file}: not as a run writes it (no {', '.join(wrong)}); copy the run again")
