@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from stillery.lines import listed, plain
 from stillery.stop_signals import Terminated
 
-__all__ = ["ErrorList", "Interrupted", "Stopped", "UserError", "nearest"]
+__all__ = ["ErrorList", "Interrupted", "LostProcess", "Stopped", "UserError", "nearest"]
 
 
 class UserError(Exception):
@@ -67,6 +67,10 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 class Stopped(Exception):
     """A run that cannot continue, in one line; the command line prints it and exits with code 1."""
+
+
+class LostProcess(Stopped):
+    """A run in several processes that cannot continue because another one of them ended."""
 
 
 class Interrupted(Exception):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from pathlib import Path
 
 import numpy as np
@@ -202,6 +203,19 @@ def test_a_damaged_entry_is_made_again(tokenizer: PreTrainedTokenizerBase, cache
     assert "is damaged; it is made again" in said and HIT not in said
     assert same(cached_tokens(examples, tokenizer, 16), fresh)
     assert HIT in capsys.readouterr().err and entries(cache) == [entry]
+
+
+def test_what_was_read_does_not_change_with_the_files(tokenizer: PreTrainedTokenizerBase, cache: Path) -> None:
+    """Of a memory map zeros would be read beyond the end of the file, or the process would be killed (SIGBUS)."""
+    examples = made()
+    fresh = cached_tokens(examples, tokenizer, 8)
+    again = cached_tokens(examples, tokenizer, 8)
+    (entry,) = entries(cache)
+    for file in entry.glob("*.npy"):
+        # Less than a page each, so that a test that fails does not end the process.
+        assert 128 < file.stat().st_size < 4096
+        os.truncate(file, 1)
+    assert same(again, fresh)
 
 
 def test_a_folder_that_cannot_be_written_is_said_once(

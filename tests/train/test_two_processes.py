@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -88,6 +90,15 @@ def assert_alike(one: Path, other: Path, *, after: int = 0) -> None:
         torch.testing.assert_close(others[name], value, atol=atol, rtol=0, msg=f"{one.name}: {name}")
 
 
+def apart(one: Mapping[str, torch.Tensor], other: Mapping[str, torch.Tensor]) -> float:
+    """How far weights are apart, of their norm, but for the biases of keys as above."""
+    assert one.keys() == other.keys()
+    names = [name for name in one if not name.endswith("key.bias")]
+    norms = [sum(float((value.double() ** 2).sum()) for value in values) ** 0.5 for values in (
+        [one[name] - other[name] for name in names], [one[name] for name in names])]  # fmt: skip
+    return norms[0] / norms[1]
+
+
 @pytest.fixture(scope="module")
 def divided(calm_teacher: Path, reviews: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     """Every method, 28 examples for two epochs of steps of 12, 12 and 4, divided in several ways."""
@@ -121,6 +132,15 @@ def changes(method: str) -> dict[str, Any]:
 def test_two_processes_of_6_equal_one_of_12(method: str, divided: Callable[[str], Path]) -> None:
     runs = [divided(way) / method for way in ("one", "two")]
     assert_alike(*runs)
+    losses = [[line["loss"] for line in logged(run)] for run in runs]
+    assert losses[1] == pytest.approx(losses[0], rel=2e-6)
+    assert apart(*(load_file(run / "model.safetensors") for run in runs)) < 1e-6
+    projections = [sorted((run / "projections").glob("*.safetensors")) for run in runs]
+    assert len(projections[0]) == len(projections[1])
+    for one, other in zip(*projections, strict=True):
+        assert one.name == other.name and apart(load_file(one), load_file(other)) < 1e-6
+    metrics = [json.loads((run / "metrics.json").read_text())["metrics"] for run in runs]
+    assert metrics[0] == metrics[1]
     warnings = [json.loads((run / "metrics.json").read_text())["warnings"] for run in runs]
     warned = [[(one["guard"], one["about"], one["step"]) for one in each] for each in warnings]
     assert warned[0] == warned[1] and len(set(warned[0])) == len(warned[0]), "said by one process, once"
@@ -233,6 +253,44 @@ def test_a_run_goes_on_with_as_large_steps_however_they_are_divided(
     assert_alike(whole, out)
     written = tomllib.loads((out / "run.toml").read_text())
     assert (written["batch_size"], written["accumulate"], written["processes"]) == division
+
+
+@pytest.mark.skipif(not Path("/proc").is_dir(), reason="finds the processes of the launcher in /proc")
+@pytest.mark.parametrize("lost", [0, 1])
+def test_a_lost_process_ends_the_run_in_one_line_and_one_process_goes_on(
+    lost: int, whole: Path, calm_teacher: Path, reviews: Path, tmp_path: Path
+) -> None:
+    out, said = tmp_path / "out", tmp_path / "said"
+    arguments = [*TWO, *map(str, command(calm_teacher, reviews, out, "--batch-size", 8))]
+    one_thread = os.environ | {"ACCELERATE_USE_CPU": "true", "OMP_NUM_THREADS": "1"}
+    with said.open("w") as file:
+        running = subprocess.Popen(arguments, stdout=subprocess.DEVNULL, stderr=file, env=one_thread)
+        deadline = time.monotonic() + 120
+        while not list((out / "checkpoints").glob("step-*")):
+            assert running.poll() is None and time.monotonic() < deadline, said.read_text()
+            time.sleep(0.001)
+        os.kill(process_of(running.pid, lost), signal.SIGKILL)
+        assert running.wait(timeout=60) == 1
+    lines = said.read_text().splitlines()
+    assert [line for line in lines if line.startswith("stillery: ")] == [
+        f"stillery: another process of the run has ended; the run in {out} continues with --resume, in as many "
+        "processes or others with steps as large"
+    ]
+    # What follows is the launcher's.
+    assert not any(line.startswith("[rank") and "Traceback" in line for line in lines)
+    done = start(ONE, "-m", "stillery", "distill", "--out", out, "--resume", "--batch-size", 16)
+    assert done.returncode == 0, done.stderr
+    assert_alike(whole, out)
+
+
+def process_of(launcher: int, rank: int) -> int:
+    """The process of a rank among those that a launcher has started."""
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):
+            parent = int(stat.read_text().rpartition(")")[2].split()[1])
+            if parent == launcher and f"RANK={rank}".encode() in (stat.parent / "environ").read_bytes().split(b"\0"):
+                return int(stat.parent.name)
+    raise AssertionError(f"no process of rank {rank}")
 
 
 @pytest.mark.parametrize(

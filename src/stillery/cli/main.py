@@ -24,15 +24,16 @@ from stillery.cli.methods import methods
 from stillery.cli.pairs import pairs
 from stillery.cli.panels import Command, Commands, Group
 from stillery.cli.predict import predict
-from stillery.cli.refused_in_several import refused_in_several
+from stillery.cli.refused_in_several import refused_in_several, stopped_in_several
 from stillery.cli.report import report
 from stillery.cli.shrink import shrink
 from stillery.cli.study import study
 from stillery.cli.tasks import tasks
 from stillery.cli.verbosity_options import saying
-from stillery.errors import Interrupted, Stopped, UserError
+from stillery.errors import Interrupted, LostProcess, Stopped, UserError
 from stillery.jobs.config.other_names import OTHER_NAMES, REASONS
 from stillery.lines import plain, width_of, wrapped
+from stillery.out_of_memory import lacking_memory
 from stillery.setting import option_name
 from stillery.stop_signals import Terminated, sigterm_raises
 
@@ -113,7 +114,8 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     except UserError as error:
         _fail(error.lines, _REFUSED)
     except Stopped as stopped:
-        _fail([str(stopped)], 1)
+        printed = stopped_in_several(str(stopped), lost=isinstance(stopped, LostProcess))
+        _fail([str(stopped)] if printed else [], 1)
     except Interrupted as stopped:
         _fail([str(stopped)], stopped.code)
     except _USAGE_ERROR as error:
@@ -130,6 +132,11 @@ def main(arguments: list[str] | None = None) -> NoReturn:
         # System errors that no job handles: a full disk, a file name that is too long.
         place = f"{str(error.filename)[:200]}: " if error.filename else ""
         _fail([f"{place}{error.strerror or error}"], 2)
+    except (MemoryError, RuntimeError) as error:
+        lacking = lacking_memory(error)
+        if lacking is None:
+            raise
+        _fail([f"out of {lacking}: give a smaller --batch-size or --max-length, or take a smaller model"], 1)
     if code == _INTERRUPTED:
         _fail(["interrupted"], code)
     sys.exit(code)

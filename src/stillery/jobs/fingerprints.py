@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import tokenizers
 import transformers
+from transformers import PreTrainedTokenizerBase
 
-from stillery.data.tokens.token_cache import described
+from stillery.data.tokens.token_cache import described, quick_description
 from stillery.jobs.chosen_recipe import recipe_fingerprint
 from stillery.jobs.config.settings import StudentSettings
+from stillery.jobs.warm import warm
 from stillery.models.fingerprint import weights_fingerprint
 from stillery.models.load_model import Loaded, fingerprint
 from stillery.models.option_words import STARTS
@@ -38,8 +40,19 @@ def model_fingerprints(name: str, loaded: Loaded) -> dict[str, str]:
     config = {key: value for key, value in loaded.model.config.to_diff_dict().items() if key not in _NO_MATTER}
     versions = f"transformers {transformers.__version__}, tokenizers {tokenizers.__version__}"
     found = {name: fingerprint(loaded), f"{name}_config": f"{_digest(config)} {versions}"}
-    words = described(loaded.tokenizer)
-    return found if words is None else found | {f"{name}_tokenizer": f"{_digest(words)} {versions}"}
+    words = _tokenizer_digest(loaded.tokenizer)
+    return found if words is None else found | {f"{name}_tokenizer": f"{words} {versions}"}
+
+
+def _tokenizer_digest(tokenizer: PreTrainedTokenizerBase) -> str | None:
+    """Return the digest of a tokenizer's description, None if it has none; computed once for several runs of it."""
+
+    def computed() -> str | None:
+        words = described(tokenizer)
+        return None if words is None else _digest(words)
+
+    quick = quick_description(tokenizer)
+    return computed() if quick is None else warm(("tokenizer", quick), computed)
 
 
 def _digest(values: Any) -> str:

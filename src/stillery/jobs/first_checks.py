@@ -7,6 +7,7 @@ reported together, and so are those that `stillery.jobs.prepare` finds later.
 from __future__ import annotations
 
 import difflib
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ __all__ = ["check_first", "check_models", "check_scoring"]
 def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = False, overwrite: bool = False) -> None:
     """Raise UserError for a run whose settings, files, models or folder are wrong, as far as this is quick to check."""
     errors, run = asked.gathered(), asked.run
+    _check_launcher(errors)
     if overwrite and resume:
         errors.add("--overwrite starts again and --resume continues: give one")
     if out is not None:
@@ -57,6 +59,21 @@ def check_first(asked: Asked[Any], out: Path | None = None, *, resume: bool = Fa
         if run.method.ild_data is not None and asked.clear("ild_data"):
             _check_file(Path(run.method.ild_data), errors)
     _check_models([(option, name) for option, name in models if name], errors)
+
+
+_SHARDING = {"FSDP": "--use_fsdp", "DEEPSPEED": "--use_deepspeed", "MEGATRON_LM": "--use_megatron_lm",
+             "PARALLELISM_CONFIG": "--use_parallelism_config"}  # fmt: skip
+"""What `accelerate launch` sets in the environment, ACCELERATE_USE_..., and by which option."""
+
+
+def _check_launcher(errors: ErrorList) -> None:
+    """Add an error for a launcher that would divide a model over processes."""
+    for name, option in _SHARDING.items():
+        if os.environ.get(f"ACCELERATE_USE_{name}", "").lower() in ("true", "1", "yes", "on", "y", "t"):
+            errors.add(
+                f"accelerate launch {option} (ACCELERATE_USE_{name}) is not supported: models are not divided over "
+                "processes, each holds them whole; leave it out, or start with torchrun --nproc-per-node"
+            )
 
 
 def check_scoring(

@@ -18,6 +18,7 @@ from stillery.jobs.config.run_paths import names_only
 from stillery.jobs.config.settings import Distill, Finetune
 from stillery.jobs.config.step_size import for_processes
 from stillery.jobs.custom_metric import check_metric, with_metric
+from stillery.jobs.failures import failures_named
 from stillery.jobs.finish import finish
 from stillery.jobs.footprint import reset_peak
 from stillery.jobs.overwrite import remove_run
@@ -53,10 +54,11 @@ def carry_out(
     With `overwrite` an earlier run in the folder is removed once all checks have passed. `end` is called with the
     trained model.
     """
-    accelerator = accelerator_of(prepared.run)
-    console.quiet = console.quiet or not accelerator.is_main_process
-    with only_run_in(out, accelerator, needed=overwrite or not finished(out)):
-        return _alone(prepared, out, accelerator, resume=resume, overwrite=overwrite, end=end)
+    with failures_named(prepared.run, out):
+        accelerator = accelerator_of(prepared.run)
+        console.quiet = console.quiet or not accelerator.is_main_process
+        with only_run_in(out, accelerator, needed=overwrite or not finished(out)):
+            return _alone(prepared, out, accelerator, resume=resume, overwrite=overwrite, end=end)
 
 
 def _alone(

@@ -131,7 +131,8 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
         raise UserError(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
     # Without tokenizer files transformers creates a tokenizer with special tokens only.
-    if set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
+    special = set(tokenizer.all_special_tokens)
+    if len(tokenizer) <= len(special) and set(tokenizer.get_vocab()) <= special:
         raise UserError(f"{name}: no tokenizer beside the model; save the tokenizer in the same folder")
     return tokenizer
 

@@ -19,6 +19,9 @@ _FEWEST, _MOST = 8, 60
 _ROOM = 12_000
 """Points of all curves of a page."""
 
+_KEPT = 10_000
+"""Points of a curve that are held while a log is read."""
+
 _GROUPS = len(PALETTE)
 
 
@@ -34,21 +37,45 @@ class Curve:
 
 def read_curves(log: Path, *, group: str, run: str) -> list[Curve]:
     """Return the curves in a run's `log.jsonl`; a line that a killed process was writing is left out."""
-    found: dict[str, list[tuple[int, float]]] = {}
+    found: dict[str, _Points] = {}
     try:
-        lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+        with log.open(encoding="utf-8", errors="replace") as lines:
+            for line in lines:
+                try:
+                    event = json.loads(line)
+                    step = int(event["step"])
+                except (ValueError, KeyError, TypeError, RecursionError):
+                    continue
+                for name, value in _values(event):
+                    if isinstance(value, (int, float)) and abs(value) < float("inf"):
+                        found.setdefault(name, _Points()).add((step, float(value)))
     except OSError:
         return []
-    for line in lines:
-        try:
-            event = json.loads(line)
-            step = int(event["step"])
-        except (ValueError, KeyError, TypeError):
-            continue
-        for name, value in _values(event):
-            if isinstance(value, (int, float)) and abs(value) < float("inf"):
-                found.setdefault(name, []).append((step, float(value)))
-    return [Curve(group=group, run=run, term=term, points=points) for term, points in found.items()]
+    return [Curve(group=group, run=run, term=term, points=points.all()) for term, points in found.items()]
+
+
+class _Points:
+    """The points of a curve: of a long one evenly spaced ones, and the last."""
+
+    def __init__(self) -> None:
+        self._points: list[tuple[int, float]] = []
+        self._last: tuple[int, float] | None = None
+        self._every, self._seen = 1, 0
+
+    def add(self, point: tuple[int, float]) -> None:
+        """Take the next point."""
+        if self._seen % self._every == 0:
+            self._points.append(point)
+            if len(self._points) > _KEPT:
+                del self._points[1::2]
+                self._every *= 2
+        self._seen, self._last = self._seen + 1, point
+
+    def all(self) -> list[tuple[int, float]]:
+        """Return the points that were kept."""
+        if self._last is None or self._points[-1] is self._last:
+            return self._points
+        return [*self._points, self._last]
 
 
 def _values(event: Mapping[str, Any]) -> Iterable[tuple[str, Any]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,12 @@ from stillery.progress import say
 from stillery.train.trackers import Logged, Trackers
 
 __all__ = ["RunLog", "read_events"]
+
+_MOST_EVENTS = 50_000
+"""Events of training steps that are read of a log; ten times as many take a gigabyte."""
+
+_END, _AT_ONCE = 1 << 24, 1 << 20
+"""Bytes at the end of a log that are looked at first when a run is resumed; and bytes copied at a time."""
 
 
 def _flat(event: dict[str, Any], prefix: str = "") -> dict[str, float]:
@@ -68,21 +75,61 @@ class RunLog:
 def read_events(path: Path) -> tuple[list[dict[str, Any]], int]:
     """Read the events of a log; return them, and how many lines are damaged and were left out.
 
-    The last line, which a killed process may have been writing, does not count as damaged.
+    The last line, which a killed process may have been writing, does not count as damaged. Of a long log only some
+    training steps are kept, evenly spaced, with the first and the last of each stage.
     """
-    lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
-    events: list[dict[str, Any]] = []
-    damaged = 0
-    for number, line in enumerate(lines, 1):
-        try:
-            event = json.loads(line)
-        except (ValueError, RecursionError):
-            event = None
-        if _is_event(event):
-            events.append(event)
-        elif line.strip() and number < len(lines):
-            damaged += 1
-    return events, damaged
+    with path.open(encoding="utf-8", errors="replace") as file:
+        number = sum(1 for _ in file)
+    every, events, damaged = -(-number // _MOST_EVENTS), _Kept(), 0
+    with path.open(encoding="utf-8", errors="replace") as file:
+        for place, line in enumerate(file, 1):
+            event = _event(line)
+            if event is not None:
+                events.add(event, wanted=place % every == 0)
+            elif line.strip() and place < number:
+                damaged += 1
+    return events.all(), damaged
+
+
+class _Kept:
+    """Events that are kept of a log, in its order."""
+
+    def __init__(self) -> None:
+        self._events: list[dict[str, Any]] = []
+        self._passed: dict[str, Any] | None = None
+        self._stage: str | None = None
+
+    def add(self, event: dict[str, Any], *, wanted: bool) -> None:
+        """Keep an event, unless it is one of a training step that is neither wanted nor at an end of its stage."""
+        if event["event"] != "train" or event["stage"] != self._stage:
+            self._keep_passed()
+        if event["event"] != "train":
+            self._events.append(event)
+            return
+        if event["stage"] != self._stage:
+            self._stage, wanted = event["stage"], True
+        self._passed = None if wanted else event
+        if wanted:
+            self._events.append(event)
+
+    def all(self) -> list[dict[str, Any]]:
+        """Return what was kept."""
+        self._keep_passed()
+        return self._events
+
+    def _keep_passed(self) -> None:
+        if self._passed is not None:
+            self._events.append(self._passed)
+            self._passed = None
+
+
+def _event(line: str | bytes) -> dict[str, Any] | None:
+    """The event of a line; None if it is damaged."""
+    try:
+        event = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return event if _is_event(event) else None
 
 
 def _is_event(event: Any) -> bool:
@@ -96,16 +143,40 @@ def _is_event(event: Any) -> bool:
 
 
 def _cut(path: Path, after_step: int) -> set[Logged]:
-    """Remove the events beyond a step from a log, and return them."""
-    kept, dropped = [], set()
-    events, damaged = read_events(path)
-    if damaged:
-        say(f"{path}: {damaged} damaged {'line is' if damaged == 1 else 'lines are'} left out")
-    for event in events:
-        if event["step"] <= after_step:
-            kept.append(json.dumps(event) + "\n")
+    """Remove the events beyond a step from a log, and return them; they are at its end, as steps only rise."""
+    kept: list[bytes] = []
+    dropped: set[Logged] = set()
+    damaged = 0
+    start, lines = _end_of(path, after_step)
+    for place, line in enumerate(lines, 1):
+        event = _event(line)
+        if event is None:
+            damaged += bool(line.strip()) and place < len(lines)
+        elif event["step"] <= after_step:
+            kept.append(line.rstrip(b"\r\n") + b"\n")
         else:
             dropped.add((event["event"], event["step"]))
-    with atomic_file(path) as part:
-        part.write_text("".join(kept), encoding="utf-8")
+    if damaged:
+        say(f"{path}: {damaged} damaged {'line is' if damaged == 1 else 'lines are'} left out")
+    if b"".join(kept) == b"".join(lines):
+        return dropped
+    with atomic_file(path) as part, path.open("rb") as before, part.open("wb") as after:
+        for size in [_AT_ONCE] * (start // _AT_ONCE) + [start % _AT_ONCE]:
+            after.write(before.read(size))
+        after.writelines(kept)
     return dropped
+
+
+def _end_of(path: Path, after_step: int) -> tuple[int, list[bytes]]:
+    """Return the lines at the end of a log that begin at or before a step, and where in the file they begin."""
+    with path.open("rb") as file:
+        size, length = file.seek(0, os.SEEK_END), _END
+        while True:
+            start = file.seek(max(0, size - length))
+            if start:
+                start += len(file.readline())
+            lines = file.readlines()
+            first = next((event for line in lines if (event := _event(line)) is not None), None)
+            if start == 0 or (first is not None and first["step"] <= after_step):
+                return start, lines
+            length *= 4

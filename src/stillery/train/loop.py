@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator, DistributedDataParallelKwargs
 from accelerate.state import AcceleratorState
+from accelerate.utils import GradientAccumulationPlugin
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -118,7 +119,10 @@ def accelerator_for(precision: str) -> Accelerator:
     AcceleratorState._reset_state(reset_partial_state=False)
     # A hidden-state stage leaves the classifier, and other stages' projections, without a gradient.
     unused = DistributedDataParallelKwargs(find_unused_parameters=True)
-    return Accelerator(mixed_precision={"fp32": "no"}.get(precision, precision), kwargs_handlers=[unused])
+    # By itself it would divide losses by a number that a launcher's environment gives.
+    one = GradientAccumulationPlugin(num_steps=1)
+    number_format = {"fp32": "no"}.get(precision, precision)
+    return Accelerator(mixed_precision=number_format, kwargs_handlers=[unused], gradient_accumulation_plugin=one)
 
 
 @held_heap()
