@@ -41,6 +41,18 @@ def test_the_benchmark_of_the_methods_runs(tmp_path: Path) -> None:
     assert found["methods"]["kd"]["of_kd"] == 1.0
 
 
+@pytest.mark.slow
+def test_the_benchmark_of_load_runs(tmp_path: Path) -> None:
+    command = [sys.executable, ROOT / "benchmarks" / "load.py", "study", "log", "--cells", "4", "--workers", "2"]
+    done = subprocess.run(
+        [*command, "--lines", "2000", "--json", tmp_path / "b.json"], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads((tmp_path / "b.json").read_text())
+    assert (found["cells"], found["finished"], found["lost"], found["run_twice"]) == (5, 5, 0, 0)
+    assert found["log_lines"] == 2000 and found["log_resumed_seconds"] > 0
+
+
 def test_the_benchmark_of_intervals_runs(tmp_path: Path) -> None:
     command = [
         sys.executable,
