@@ -17,7 +17,7 @@ __all__ = ["failures_named"]
 
 @contextmanager
 def failures_named(run: Finetune | Distill, out: Path) -> Iterator[None]:
-    """Turn a lack of memory, and the end of another process of the run, into a line that says how to go on."""
+    """Turn a lack of memory, and the end of another process of the run, into a line that says how to continue."""
     try:
         yield
     except (MemoryError, RuntimeError) as error:
