@@ -88,6 +88,10 @@ _AS_WE_CALL = {
 """Settings of how a model is called, not of what it computes: what a checkpoint says of them is not taken over."""
 
 
+_SMALL = 100
+"""A vocabulary with fewer tokens than this may be special tokens only."""
+
+
 def _config(folder: str, name: str) -> PreTrainedConfig:
     check_files(folder, name)
     try:
@@ -130,9 +134,9 @@ def load_tokenizer(name: str, *, pad_with_end: bool = False, words: bool = False
         detail(f"{name}: its tokenizer has no padding token; texts are padded with its end token {tokenizer.eos_token}")
     if not isinstance(tokenizer, PreTrainedTokenizerBase) or tokenizer.pad_token_id is None:
         raise UserError(f"{name}: its tokenizer has no padding token, so texts cannot be batched")
-    # Without tokenizer files transformers creates a tokenizer with special tokens only.
-    special = set(tokenizer.all_special_tokens)
-    if len(tokenizer) <= len(special) and set(tokenizer.get_vocab()) <= special:
+    # Without tokenizer files transformers creates a tokenizer with special tokens only. A large vocabulary is not
+    # listed, which takes long.
+    if len(tokenizer) < _SMALL and set(tokenizer.get_vocab()) <= set(tokenizer.all_special_tokens):
         raise UserError(f"{name}: no tokenizer beside the model; save the tokenizer in the same folder")
     return tokenizer
 
