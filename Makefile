@@ -37,7 +37,7 @@ test-slow: .venv/slow
 	@for one in chromium chromium-browser google-chrome; do command -v $$one >/dev/null && exit 0; done; \
 		{ [ "$$(id -u)" = 0 ] && apt-get update -qq && apt-get install -y -qq chromium >/dev/null; } || \
 		echo "no browser: its tests are skipped; install chromium (Debian: apt install chromium)" >&2
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -m slow -n 2 --dist loadfile
 
 # Kills runs of every kind at random moments, resumes them, and compares their ends (docs/reliability.md).
 faults: .venv/dev

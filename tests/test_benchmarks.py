@@ -95,6 +95,7 @@ def test_the_benchmark_of_the_levers_runs_and_none_changes_the_losses(tmp_path: 
     assert found[2]["apart"] < 1e-5
 
 
+@pytest.mark.slow
 def test_levers_that_are_left_out_do_not_change_the_losses(tmp_path: Path) -> None:
     levers = ["early-stop", "first-token", "fused-optimiser", "pairs-at-once", "cheap-seeds", "late-reading"]
     small = ["--layers", "6", "--width", "64", "--examples", "64", "--epochs", "1", "--batch-size", "16"]
@@ -128,6 +129,7 @@ def test_a_lever_that_changes_the_losses_is_named(monkeypatch: pytest.MonkeyPatc
     assert line.startswith("method pkd, cache on, graph off, without -: losses are 1.0e-02 apart, more than 0.005")
 
 
+@pytest.mark.slow
 def test_the_benchmark_of_glue_runs_several_at_a_time(tmp_path: Path, tiny_teacher: Path) -> None:
     (tmp_path / "RTE").mkdir()
     for part in ("train", "dev"):
@@ -187,6 +189,7 @@ def test_a_lever_that_is_left_out_is_work(lever: str, method: str, monkeypatch: 
     assert work[lever] > work[""]
 
 
+@pytest.mark.slow
 def test_the_operations_of_a_step_are_counted() -> None:
     small = ["--layers", "4", "--width", "64", "--examples", "64", "--batch-size", "16", "--operations"]
     command = [sys.executable, ROOT / "benchmarks" / "levers.py", "--device", "cpu", *small, "--methods", "rail-kd"]

@@ -100,6 +100,7 @@ def test_the_readmes_commands_run_as_written(folder: Path, monkeypatch: pytest.M
     assert weights[0].read_bytes() == weights[1].read_bytes()
 
 
+@pytest.mark.slow
 def test_the_readmes_python_runs_as_written(folder: Path) -> None:
     (block,) = blocks("python")
     code = [line for line in block.splitlines() if line.strip()]

@@ -56,6 +56,7 @@ def ours(answer: Callable[..., dict[str, Any]]) -> dict[str, float]:
     return answer("stillery", cache="off")["first"]
 
 
+@pytest.mark.slow
 def test_the_command_compares_sides(
     modules: Callable[[str], ModuleType],
     inputs: Path,

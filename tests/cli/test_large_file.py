@@ -79,6 +79,7 @@ def model(make_bert: Callable[..., Path]) -> Path:
     return make_bert(**shape, max_position_embeddings=128, num_labels=3)
 
 
+@pytest.mark.slow
 def test_memory_grows_little_with_the_rows(model: Path, words: pa.Array, tmp_path: Path) -> None:
     peaks = {
         rows: peak_of(model, like_mnli(tmp_path / f"{rows}.parquet", rows, words), tmp_path / str(rows), "off")[0]

@@ -226,6 +226,7 @@ def test_two_processes_are_one(asked: str, package: Path, calm_teacher: Path, re
         torch.testing.assert_close(second[name], value, atol=atol, rtol=0, msg=name)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("asked", ["method", "counted", pytest.param("switched", marks=pytest.mark.slow)])
 def test_a_run_that_was_killed_goes_on(asked: str, package: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path):
     more = [*ASKED[asked], "--batch-size", 8, "--accumulate", 2, "--checkpoint-every", 2]

@@ -71,6 +71,7 @@ def test_a_dry_run_names_every_student_with_its_steps_and_writes_nothing(command
     assert not out.exists()
 
 
+@pytest.mark.slow
 def test_it_prints_the_curve_what_it_says_and_where_the_model_is(stillery, tiny_teacher, reviews, tmp_path):
     out = tmp_path / "out"
     search = ("shrink", "--teacher", tiny_teacher, "--data", reviews, *SMALL, "--layers", "1,2", "--within", 100)

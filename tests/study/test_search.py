@@ -48,6 +48,7 @@ def proposals(folder: StudyFolder) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.trials.iterdir()}
 
 
+@pytest.mark.slow
 def test_a_stopped_search_goes_on_with_the_trials_of_one_that_was_not(write_plan, tmp_path):
     """Also when it was stopped with trials in any order, and when their proposals are lost."""
     plan = write_plan("search = 'tpe'\ntrials = 7\n", METHODS, student=RATES)

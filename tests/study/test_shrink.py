@@ -173,6 +173,7 @@ def test_from_python_with_what_is_in_memory(tiny_teacher, reviews, tmp_path):
         stillery.shrink(**call, layer=[1])
 
 
+@pytest.mark.slow
 def test_killed_and_gone_on_with_it_comes_to_the_same(teacher, reviews, tmp_path):
     """kill -9 of a search and its worker: what is finished is not done again, and the same student is recommended."""
     given = {"within": 0, "layers": "1,2,3", "every": True, "settings": {"max_steps": 60, "checkpoint_every": 5}}

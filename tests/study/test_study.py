@@ -197,7 +197,7 @@ def test_what_was_begun_and_cannot_be_gone_on_with_is_begun_again(write_plan, tm
     place.mkdir(parents=True)
     (place / "state.json").write_text("{", encoding="utf-8")
     _, told = run(plan, out)
-    assert "this checkpoint cannot be read" in told[0] and "set aside" in told[0]
+    assert "checkpoints/step-1" in told[0] and "damaged" in told[0] and "set aside" in told[0]
     assert weights(folder, kd) == expected
 
 
@@ -216,7 +216,7 @@ def test_the_chosen_setting_is_best_on_what_was_held_out(write_plan, tmp_path):
     assert means[1e-6] != means[3e-2]
     chosen = max(means, key=lambda lr: means[lr])
     assert {trial["lr"] for trial in found.chosen.values()} == {chosen}
-    assert f"none: reviews: lr {chosen}." in found.notes
+    assert f"Chosen for none: reviews: lr {chosen}." in found.notes
 
 
 def test_terms_that_differ_are_said(write_plan, tmp_path):

@@ -56,6 +56,7 @@ def undisturbed(tiny_teacher: Path, reviews: Path, tmp_path_factory: pytest.Temp
     return out
 
 
+@pytest.mark.slow
 def test_killed_again_and_again(undisturbed: Path, tiny_teacher: Path, reviews: Path, tmp_path: Path) -> None:
     out = tmp_path / "killed"
     kill_after(3, command(tiny_teacher, reviews, out), out)  # before the first checkpoint

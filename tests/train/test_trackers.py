@@ -161,6 +161,7 @@ def told(file: Path) -> dict[str, list[dict[str, Any]]]:
     return found
 
 
+@pytest.mark.slow
 def test_other_trackers_get_the_settings_once_and_no_step_twice(
     packages: Path, asked: list[str], tmp_path: Path
 ) -> None:
@@ -233,6 +234,7 @@ def test_trackers_that_are_not_there_are_said_before_anything_else(asked: list[s
     assert "--lr is 0.0" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_run_file_of_before_still_runs(asked: list[str], tmp_path: Path) -> None:
     assert start(*asked, "--out", tmp_path / "run").returncode == 0
     file = tmp_path / "run" / "run.toml"
