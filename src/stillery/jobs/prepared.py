@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -26,6 +26,8 @@ from stillery.train.trainable import Trainable, TrainingData
 
 __all__ = ["Data", "Prepared", "scored_while_training", "tokenised"]
 
+
+Outputs = TypeVar("Outputs")
 
 FEW = 10
 """Splits of fewer examples cause a warning: the 95% interval of an accuracy is then 50 points wide or more."""
@@ -90,6 +92,25 @@ class Prepared:
         if self.teacher is None or self.teacher_encoding is None:
             return tokens
         return self.teacher_encoding.data(examples, self.teacher.tokenizer, f"{split} (teacher)")
+
+    def teacher_outputs(
+        self, predict: Callable[[PreTrainedModel, Any, str], Outputs], scored: Scored, tokens: Any
+    ) -> Callable[[], Outputs]:
+        """Return a function that gives the teacher's outputs on the dev split, computed when it is first called."""
+        kept: list[Outputs] = []
+
+        def outputs() -> Outputs:
+            if not kept:
+                assert self.teacher is not None
+                model = self.teacher.model
+                # On the student's device: training may have offloaded the teacher.
+                before = model.device
+                model.to(self.model.device)  # type: ignore[arg-type]
+                kept.append(predict(model, self.teacher_reads(scored.examples, tokens, "dev"), "dev (teacher)"))
+                model.to(before)  # type: ignore[arg-type]
+            return kept[0]
+
+        return outputs
 
     @property
     def asks_its_teacher(self) -> bool:

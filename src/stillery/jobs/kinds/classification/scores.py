@@ -47,19 +47,7 @@ def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mappin
     dev, tokenised = data.splits["dev"]
     labels = dev.labels
     assert labels is not None
-    kept: list[Logits] = []
-
-    def teachers() -> Logits:
-        # Computed when the student is first scored, on its device: training may have offloaded the teacher.
-        if not kept:
-            assert prepared.teacher is not None
-            teacher = prepared.teacher.model
-            before = teacher.device
-            teacher.to(prepared.model.device)  # type: ignore[arg-type]
-            theirs = prepared.teacher_reads(dev.examples, tokenised, "dev")
-            kept.append(_logits(teacher, theirs, "dev (teacher)"))
-            teacher.to(before)  # type: ignore[arg-type]
-        return kept[0]
+    teachers = prepared.teacher_outputs(_logits, dev, tokenised)
 
     def scores(model: PreTrainedModel) -> Mapping[str, float]:
         logits = _logits(model, tokenised, "dev")

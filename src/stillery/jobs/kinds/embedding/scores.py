@@ -42,19 +42,7 @@ Vectors = NDArray[np.float32]
 def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
     """Return a function that scores on the pairs of the dev split or, without, on the teacher's embeddings."""
     dev, tokenised = data.splits["dev"]
-    kept: list[Vectors] = []
-
-    def teachers() -> Vectors:
-        # Computed when the student is first scored, on its device: training may have offloaded the teacher.
-        if not kept:
-            assert prepared.teacher is not None
-            teacher = prepared.teacher.model
-            before = teacher.device
-            teacher.to(prepared.model.device)  # type: ignore[arg-type]
-            theirs = prepared.teacher_reads(dev.examples, tokenised, "dev")
-            kept.append(_embedded(teacher, theirs, "dev (teacher)"))
-            teacher.to(before)  # type: ignore[arg-type]
-        return kept[0]
+    teachers = prepared.teacher_outputs(_embedded, dev, tokenised)
 
     def scores(model: PreTrainedModel) -> Mapping[str, float]:
         vectors = _embedded(model, tokenised, "dev")

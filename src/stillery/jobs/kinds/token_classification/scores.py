@@ -43,18 +43,7 @@ Ints = NDArray[np.int64]
 def scorer(prepared: Prepared, data: Data) -> Callable[[PreTrainedModel], Mapping[str, float]]:
     """Return a function that scores on the dev split's tags or, where it has none, on the teacher's predictions."""
     dev, tokenised = data.splits["dev"]
-    kept: list[Ints] = []
-
-    def teachers() -> Ints:
-        # Computed when the student is first scored, on its device: training may have offloaded the teacher.
-        if not kept:
-            assert prepared.teacher is not None
-            teacher = prepared.teacher.model
-            before = teacher.device
-            teacher.to(prepared.model.device)  # type: ignore[arg-type]
-            kept.append(_tags(teacher, tokenised, "dev (teacher)"))
-            teacher.to(before)  # type: ignore[arg-type]
-        return kept[0]
+    teachers = prepared.teacher_outputs(_tags, dev, tokenised)
 
     def scores(model: PreTrainedModel) -> Mapping[str, float]:
         guess = _tags(model, tokenised, "dev")
